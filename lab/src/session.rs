@@ -1,0 +1,76 @@
+//! The program's commands from start to end.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::bench::Bench;
+use crate::console::{Console, Input};
+use crate::options::{Cli, Command, Mode, RunOptions, TargetOptions};
+use crate::report::Event;
+use crate::sitters::Sitters;
+
+/// Does what the command line says.
+///
+/// # Errors
+/// What kept it from being done.
+pub fn run(cli: &Cli) -> Result<()> {
+    match &cli.command {
+        Command::Run(options) => traffic(options),
+        Command::Target(options) => target(options),
+    }
+}
+
+fn traffic(options: &RunOptions) -> Result<()> {
+    options.check()?;
+    let mut console = Console::new()?;
+    let mut bench = Bench::open(options)?;
+    bench.ready().print()?;
+    if options.mode == Mode::Idle {
+        let start = Instant::now();
+        while !matches!(console.ask()?, Input::End | Input::Signal) {}
+        bench.settle()?;
+        return Event::Result(Box::new(bench.outcome(start.elapsed()))).print();
+    }
+    if options.wait_go && console.ask()? != Input::Go {
+        return Ok(());
+    }
+    loop {
+        let outcome = bench.round(&mut console)?;
+        Event::Result(Box::new(outcome)).print()?;
+        if !options.hold || console.ask()? != Input::Go {
+            return Ok(());
+        }
+    }
+}
+
+fn target(options: &TargetOptions) -> Result<()> {
+    let mut console = Console::new()?;
+    let sitters = Sitters::start(&options.syscall).context("cannot start the sitters")?;
+    Event::Ready {
+        pid: std::process::id(),
+        tap: String::new(),
+        pairs: Vec::new(),
+    }
+    .print()?;
+    let end = options
+        .seconds
+        .map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+    loop {
+        let limit = end.map(|end| end.saturating_duration_since(Instant::now()));
+        if limit == Some(Duration::ZERO) {
+            break;
+        }
+        let told = console.listen(None, limit)?;
+        if told.contains(&Input::Signal) || (end.is_none() && !told.is_empty()) {
+            break;
+        }
+    }
+    let sitters = sitters.counts();
+    Event::Target {
+        calls: sitters.iter().map(|sitter| sitter.calls).sum(),
+        failures: sitters.iter().map(|sitter| sitter.failures).sum(),
+        sitters,
+    }
+    .print()
+}

@@ -1,0 +1,12 @@
+//! What user space and the eBPF programs agree on: the layout of map values,
+//! the offsets found in BTF, and the histogram's bucket arithmetic.
+//!
+//! Everything here is `#[repr(C)]` and `no_std`; nothing depends on a kernel
+//! version. Times are nanoseconds of `CLOCK_MONOTONIC` (`bpf_ktime_get_ns`)
+//! unless a name says otherwise.
+#![no_std]
+
+pub mod device;
+pub mod hist;
+pub mod layout;
+pub mod queue;

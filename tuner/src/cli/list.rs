@@ -1,0 +1,199 @@
+//! `vhost-tuner list`.
+
+use std::io::Write;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::table::{Table, or_dash};
+use super::{Outcome, Output, write_json};
+use crate::inspect::Kernel;
+use crate::inventory::device::{backend_name, direction_name};
+use crate::inventory::proc::{vhost_net_openers, vm_name};
+use crate::inventory::{Inventory, QueueRef, Target};
+use crate::probe::DeviceLister;
+
+/// Options of `list`.
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// Only this VM, pid, tap or pid:fd.
+    target: Option<String>,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Serialize)]
+struct Document {
+    schema: u32,
+    queues: Vec<Queue>,
+    notes: Vec<String>,
+}
+
+/// One queue as `list` shows it. Null is what is not known.
+#[derive(Default, Serialize)]
+struct Queue {
+    vm: String,
+    vmm: &'static str,
+    pid: u32,
+    fd: u32,
+    owner: Option<bool>,
+    tap: Option<String>,
+    backend: Option<&'static str>,
+    link_kind: Option<String>,
+    mtu: Option<u32>,
+    up: Option<bool>,
+    direction: &'static str,
+    ring_size: Option<u32>,
+    worker_tid: Option<u32>,
+    worker_comm: Option<String>,
+    worker_kthread: Option<bool>,
+    worker_cpus: Option<String>,
+    worker_class: Option<String>,
+    worker_cgroup: Option<String>,
+    busyloop_timeout_us: Option<u32>,
+    tx_batched: Option<u32>,
+}
+
+/// Lists all queues.
+pub(super) fn run(options: Options) -> Outcome {
+    let kernel = Kernel::inspect();
+    let mut notes = Vec::new();
+    let records = DeviceLister::new(&kernel).and_then(|mut lister| lister.list());
+    let queues = match records {
+        Ok(records) => {
+            let inventory = Inventory::from_records(&records);
+            notes.extend(inventory.notes.iter().cloned());
+            match &options.target {
+                Some(target) => {
+                    let devices = Target(target.clone()).resolve(&inventory)?;
+                    let wanted: Vec<u64> = devices.iter().map(|d| d.net).collect();
+                    let queues = inventory.queues();
+                    queues
+                        .filter(|q| wanted.contains(&q.device.net))
+                        .map(queue)
+                        .collect()
+                }
+                None => inventory.queues().map(queue).collect(),
+            }
+        }
+        Err(why) => {
+            notes.push(format!(
+                "only what /proc shows is listed, since BPF cannot be used: {why}"
+            ));
+            from_proc(options.target.as_deref(), &mut notes)?
+        }
+    };
+    if options.output.is_json() {
+        let document = Document {
+            schema: 1,
+            queues,
+            notes,
+        };
+        write_json(&document, options.output.json)?;
+        return Ok(());
+    }
+    for note in &notes {
+        log::warn!("{note}");
+    }
+    print(&queues)?;
+    Ok(())
+}
+
+fn queue(queue: QueueRef<'_>) -> Queue {
+    let device = queue.device;
+    let info = &device.rings[queue.direction as usize];
+    let link = device.link.as_ref();
+    let worker = info.worker.as_ref();
+    Queue {
+        vm: device.vm.name.clone(),
+        vmm: device.vm.vmm.as_str(),
+        pid: device.pid,
+        fd: device.fd,
+        owner: Some(device.owner_known),
+        tap: device.tap.clone(),
+        backend: Some(backend_name(info.ring.kind)),
+        link_kind: link.map(|l| l.kind.to_string()),
+        mtu: link.and_then(|l| l.mtu),
+        up: link.map(|l| l.up),
+        direction: direction_name(queue.direction),
+        ring_size: Some(info.ring.size),
+        worker_tid: (info.ring.worker_tid != 0).then_some(info.ring.worker_tid),
+        worker_comm: worker.map(|w| w.comm.clone()),
+        worker_kthread: worker.map(|w| !w.in_process),
+        worker_cpus: worker.and_then(|w| w.allowed_cpus.clone()),
+        worker_class: worker.map(|w| w.policy.to_string()),
+        worker_cgroup: worker.and_then(|w| w.cgroup.clone()),
+        busyloop_timeout_us: Some(info.ring.timeout),
+        tx_batched: None,
+    }
+}
+
+/// Devices by procfs alone: which process, which descriptor.
+fn from_proc(target: Option<&str>, notes: &mut Vec<String>) -> anyhow::Result<Vec<Queue>> {
+    let openers = vhost_net_openers()?;
+    notes.extend(openers.shortfall());
+    let mut queues = Vec::new();
+    for opener in openers.openers {
+        let Ok(name) = vm_name(opener.pid) else {
+            continue;
+        };
+        let pid = u32::try_from(opener.pid)?;
+        for fd in opener.fds {
+            let fd_number = u32::try_from(fd)?;
+            let meant = target.is_none_or(|t| {
+                t == name.name || t == pid.to_string() || t == format!("{pid}:{fd_number}")
+            });
+            if !meant {
+                continue;
+            }
+            for direction in [0, 1] {
+                queues.push(Queue {
+                    vm: name.name.clone(),
+                    vmm: name.vmm.as_str(),
+                    pid,
+                    fd: fd_number,
+                    direction: direction_name(direction),
+                    ..Queue::default()
+                });
+            }
+        }
+    }
+    Ok(queues)
+}
+
+fn print(queues: &[Queue]) -> anyhow::Result<()> {
+    let mut table = Table::new(&[
+        ("VM", true),
+        ("VMM", true),
+        ("PID", false),
+        ("FD", false),
+        ("DIR", true),
+        ("TAP", true),
+        ("KIND", true),
+        ("RING", false),
+        ("WORKER", false),
+        ("CLASS", true),
+        ("CPUS", true),
+        ("POLL-US", false),
+    ]);
+    for queue in queues {
+        table.row(vec![
+            queue.vm.clone(),
+            queue.vmm.to_owned(),
+            queue.pid.to_string(),
+            queue.fd.to_string(),
+            queue.direction.to_owned(),
+            or_dash(queue.tap.as_ref()),
+            or_dash(queue.link_kind.as_deref().or(queue.backend)),
+            or_dash(queue.ring_size),
+            or_dash(queue.worker_tid),
+            or_dash(queue.worker_class.as_ref()),
+            or_dash(queue.worker_cpus.as_ref()),
+            or_dash(queue.busyloop_timeout_us),
+        ]);
+    }
+    let mut out = std::io::stdout().lock();
+    table.write(&mut out)?;
+    out.flush()?;
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! The commands. Data goes to standard output, everything else to standard
+//! error.
+
+mod check;
+mod list;
+mod set;
+mod signals;
+mod stat;
+mod table;
+mod watch;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Sees and turns vhost_net on a running host.
+#[derive(Debug, Parser)]
+#[command(name = "vhost-tuner", version, about)]
+struct Cli {
+    /// Say more on standard error; twice for everything.
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// One sentence for each thing that measuring needs.
+    Check(check::Options),
+    /// VMs, devices, queues, workers, taps and what is set.
+    List(list::Options),
+    /// Figures of every queue, interval by interval.
+    Stat(stat::Options),
+    /// Changes what is set on a running VM.
+    Set(set::Options),
+}
+
+/// How a reading command writes.
+#[derive(Clone, Copy, Debug, Args)]
+struct Output {
+    /// One JSON document.
+    #[arg(long, conflicts_with = "json_lines")]
+    json: bool,
+    /// One JSON document a line.
+    #[arg(long)]
+    json_lines: bool,
+}
+
+impl Output {
+    fn is_json(self) -> bool {
+        self.json || self.json_lines
+    }
+}
+
+/// How a command ended, by its exit code.
+#[derive(Debug)]
+enum Failure {
+    /// It failed (1).
+    Failed(anyhow::Error),
+    /// This system cannot do it (3).
+    Unable(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+type Outcome = Result<(), Failure>;
+
+/// Runs the command line.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let level = ["warn", "info", "debug"][usize::from(cli.verbose.min(2))];
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level))
+        .format_timestamp(None)
+        .init();
+    let outcome = match cli.command {
+        Command::Check(options) => check::run(options),
+        Command::List(options) => list::run(options),
+        Command::Stat(options) => stat::run(options),
+        Command::Set(options) => set::run(options),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read our output has seen enough.
+        Err(Failure::Failed(error)) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(Failure::Failed(error)) => complain(&error, 1),
+        Err(Failure::Unable(error)) => complain(&error, 3),
+    }
+}
+
+fn complain(error: &anyhow::Error, code: u8) -> ExitCode {
+    // Nothing is left to be done where standard error is closed.
+    let _ = writeln!(std::io::stderr(), "vhost-tuner: {error:#}");
+    ExitCode::from(code)
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let io = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        let json = cause
+            .downcast_ref::<serde_json::Error>()
+            .and_then(serde_json::Error::io_error_kind);
+        io.or(json) == Some(std::io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// Writes a document and a newline.
+fn write_json<T: serde::Serialize>(value: &T, pretty: bool) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if pretty {
+        serde_json::to_writer_pretty(&mut out, value)?;
+    } else {
+        serde_json::to_writer(&mut out, value)?;
+    }
+    out.write_all(b"\n")?;
+    out.flush()?;
+    Ok(())
+}

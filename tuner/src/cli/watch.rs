@@ -1,0 +1,222 @@
+//! Keeps samples and inventory together while a command watches.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use tuner_common::queue::{Queue, RX};
+
+use crate::inspect::Kernel;
+use crate::inventory::device::direction_name;
+use crate::inventory::proc::WorkerFacts;
+use crate::inventory::{Device, Inventory, link};
+use crate::model::Figures;
+use crate::model::figures::{Counters, Degraded, blank};
+use crate::probe::{DeviceLister, Options, ProbeError, ProgramCost, Probes, Sample};
+
+/// Why `tx_batched` is unknown.
+const NO_CAP: &str = "stock vhost_net has no such setting: it hands over at most 64 packets";
+
+/// What was read at one instant.
+struct Reading {
+    sample: Sample,
+    /// Worker → (time on a CPU, time waiting for one), in nanoseconds.
+    workers: HashMap<u32, (u64, Option<u64>)>,
+    /// Interface → packets that the tap dropped on their way to the guest.
+    drops: HashMap<u32, u64>,
+}
+
+/// Figures of all queues over one interval.
+pub(super) struct Interval {
+    /// Its length in seconds.
+    pub(super) seconds: f64,
+    /// By process, descriptor and direction.
+    pub(super) queues: Vec<Figures>,
+    /// What the programs cost in the interval.
+    pub(super) programs: Vec<ProgramCost>,
+    /// Events that belong to no queue, since attaching.
+    pub(super) lost: u64,
+}
+
+/// Attached probes with the list of devices.
+pub(super) struct Watch {
+    probes: Probes,
+    lister: DeviceLister,
+    inventory: Inventory,
+    /// Devices that are known, also those that ended in this interval.
+    known: BTreeMap<u64, Device>,
+    last: Reading,
+    degraded: Degraded,
+}
+
+impl Watch {
+    /// Attaches and takes the first reading.
+    pub(super) fn start(kernel: &Kernel, options: Options) -> Result<Self, ProbeError> {
+        let mut lister = DeviceLister::new(kernel)?;
+        let probes = Probes::attach(kernel, options)?;
+        let inventory = Inventory::from_records(&lister.list()?);
+        let known = by_address(&inventory);
+        let sample = probes.sample()?;
+        let mut degraded = probes.degraded().clone();
+        degraded.insert("tx_batched", NO_CAP.to_owned());
+        Ok(Self {
+            last: reading(sample, &known),
+            probes,
+            lister,
+            inventory,
+            known,
+            degraded,
+        })
+    }
+
+    /// Figures that are unknown, with reasons.
+    pub(super) fn degraded(&self) -> &Degraded {
+        &self.degraded
+    }
+
+    /// Devices at the last reading.
+    pub(super) fn inventory(&self) -> &Inventory {
+        &self.inventory
+    }
+
+    /// Reads again: what happened since the last time.
+    pub(super) fn next(&mut self) -> Result<Interval, ProbeError> {
+        let sample = self.probes.sample()?;
+        let strangers = sample
+            .queues
+            .iter()
+            .any(|((net, _), queue)| queue.0.closed == 0 && !self.known.contains_key(net));
+        let ended = sample.queues.values().any(|queue| queue.0.closed != 0);
+        if strangers || ended || self.known.is_empty() {
+            self.inventory = Inventory::from_records(&self.lister.list()?);
+            self.known.extend(by_address(&self.inventory));
+        }
+        let now = reading(sample, &self.known);
+        let interval = self.between(&now);
+        if ended {
+            self.probes.forget(&now.sample)?;
+        }
+        let live: HashSet<u64> = self.inventory.devices.iter().map(|d| d.net).collect();
+        self.known.retain(|net, _| live.contains(net));
+        self.last = now;
+        Ok(interval)
+    }
+
+    fn between(&self, now: &Reading) -> Interval {
+        let seconds = now.sample.at_ns.saturating_sub(self.last.sample.at_ns) as f64 / 1e9;
+        let mut queues = Vec::new();
+        for (net, device) in &self.known {
+            for direction in [0, 1] {
+                let key = (*net, direction);
+                let after = now.sample.queues.get(&key).map(|q| &*q.0);
+                let before = self.last.sample.queues.get(&key).map(|q| &*q.0);
+                queues.push(self.figures(device, direction, before, after, now, seconds));
+            }
+        }
+        queues.sort_by(|a, b| (a.pid, a.fd, a.direction).cmp(&(b.pid, b.fd, b.direction)));
+        Interval {
+            seconds,
+            queues,
+            programs: costs_between(&self.last.sample.programs, &now.sample.programs),
+            lost: now.sample.lost.queue_map_full + now.sample.lost.worker_map_full,
+        }
+    }
+
+    fn figures(
+        &self,
+        device: &Device,
+        direction: u32,
+        before: Option<&Queue>,
+        after: Option<&Queue>,
+        now: &Reading,
+        seconds: f64,
+    ) -> Figures {
+        let nothing = blank();
+        let seen = after.unwrap_or(&nothing);
+        let info = &device.rings[direction as usize];
+        // What the handler saw last is newer than the list; a queue that never
+        // ran has only the list.
+        let ran = seen.worker_tid != 0;
+        let tid = if ran {
+            seen.worker_tid
+        } else {
+            info.ring.worker_tid
+        };
+        let cpu = now.workers.get(&tid).zip(self.last.workers.get(&tid));
+        let share = |ns: u64| round(ns as f64 / 1e7 / seconds);
+        let ifindex = info.ring.ifindex;
+        let drops = now.drops.get(&ifindex).zip(self.last.drops.get(&ifindex));
+        Figures {
+            vm: device.vm.name.clone(),
+            vmm: device.vm.vmm.as_str(),
+            pid: device.pid,
+            fd: device.fd,
+            tap: device.tap.clone(),
+            direction: direction_name(direction),
+            worker_tid: (tid != 0).then_some(tid),
+            busyloop_timeout_us: if ran { seen.timeout } else { info.ring.timeout },
+            tx_batched: None,
+            worker_cpu_percent: cpu.map(|(now, then)| share(now.0.saturating_sub(then.0))),
+            worker_wait_percent: cpu.and_then(|(now, then)| {
+                Some(share(now.1?.saturating_sub(then.1?)))
+            }),
+            tap_dropped: drops
+                .filter(|_| direction == RX)
+                .map(|(now, then)| now.saturating_sub(*then)),
+            ended: seen.closed != 0,
+            interval: Counters::between(before, seen, &self.degraded),
+            totals: Counters::between(None, seen, &self.degraded),
+        }
+    }
+}
+
+fn by_address(inventory: &Inventory) -> BTreeMap<u64, Device> {
+    inventory
+        .devices
+        .iter()
+        .map(|device| (device.net, device.clone()))
+        .collect()
+}
+
+fn reading(sample: Sample, known: &BTreeMap<u64, Device>) -> Reading {
+    let mut tids: HashSet<u32> = sample.queues.values().map(|q| q.0.worker_tid).collect();
+    let rings = known.values().flat_map(|d| &d.rings);
+    tids.extend(rings.map(|info| info.ring.worker_tid));
+    tids.remove(&0);
+    let workers = tids
+        .into_iter()
+        .filter_map(|tid| {
+            let facts = WorkerFacts::read(i32::try_from(tid).ok()?).ok()?;
+            Some((tid, (facts.run_ns, facts.wait_ns)))
+        })
+        .collect();
+    let drops = link::links()
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|link| Some((link.ifindex, link.stats?.tx_dropped)))
+        .collect();
+    Reading {
+        sample,
+        workers,
+        drops,
+    }
+}
+
+fn costs_between(before: &[ProgramCost], after: &[ProgramCost]) -> Vec<ProgramCost> {
+    after
+        .iter()
+        .map(|now| {
+            let then = before.iter().find(|b| b.program == now.program);
+            let then = then.cloned().unwrap_or_default();
+            ProgramCost {
+                program: now.program.clone(),
+                run_ns: now.run_ns.saturating_sub(then.run_ns),
+                runs: now.runs.saturating_sub(then.runs),
+                missed: now.missed.saturating_sub(then.missed),
+            }
+        })
+        .collect()
+}
+
+/// Two decimals of a percentage.
+fn round(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}

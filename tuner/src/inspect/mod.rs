@@ -1,0 +1,204 @@
+//! Everything that is known about the running kernel, gathered once.
+//!
+//! Nothing here asks for a version: distributions carry changes back. What is
+//! asked is BTF (`/sys/kernel/btf`), `/proc/kallsyms` and `/sys`.
+
+pub mod btf;
+pub mod kallsyms;
+pub mod layout;
+mod require;
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use tuner_common::layout::Layout;
+
+use btf::Types;
+use kallsyms::Kallsyms;
+pub use require::{Requirement, requirements};
+
+/// Names that some probe, offset or check asks kallsyms for.
+const WANTED: [&str; 18] = [
+    "handle_rx",
+    "handle_tx",
+    "handle_rx_kick",
+    "handle_tx_kick",
+    "handle_rx_net",
+    "handle_tx_net",
+    "vhost_net_busy_poll",
+    "vhost_net_release",
+    "vhost_add_used_and_signal_n",
+    "vhost_enable_notify",
+    "vhost_notify",
+    "vhost_worker_queue",
+    "vhost_work_queue",
+    "tun_fops",
+    "tap_fops",
+    "register_kprobe",
+    "perf_event_open",
+    "vhost_net_open",
+];
+
+/// Facts about the kernel that this process runs on.
+pub struct Kernel {
+    /// `uname -r`, for messages only.
+    pub release: String,
+    /// Symbols that were asked about.
+    pub symbols: Kallsyms,
+    /// True if symbols carry addresses.
+    pub addresses_visible: bool,
+    /// Where things lie, or why that is not known.
+    pub layout: Result<Layout, String>,
+    /// True where the kernel can attach kprobes.
+    pub kprobes: bool,
+    /// `/sys/kernel/security/lockdown`'s chosen word, if it can be read.
+    pub lockdown: Option<String>,
+    /// State of vhost_net.
+    pub vhost_net: ModuleState,
+    /// True if `/dev/vhost-net` exists.
+    pub device_node: bool,
+    /// True if this process may load BPF programs and read kernel memory.
+    pub privileged: bool,
+}
+
+/// Whether a module's code is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModuleState {
+    /// Loaded as a module.
+    Loaded,
+    /// Part of the kernel image.
+    BuiltIn,
+    /// Not there.
+    Absent,
+}
+
+impl Kernel {
+    /// Looks at the running kernel.
+    #[must_use]
+    pub fn inspect() -> Self {
+        let text = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+        let symbols = Kallsyms::parse(&text, &WANTED);
+        let addresses_visible = text
+            .lines()
+            .take(200)
+            .any(|line| !line.starts_with("0000000000000000"));
+        let vhost_net = module_state("vhost_net", &symbols);
+        let layout = if vhost_net == ModuleState::Absent {
+            Err("vhost_net is not loaded".to_owned())
+        } else {
+            find_layout(&symbols)
+        };
+        Self {
+            release: read_line("/proc/sys/kernel/osrelease").unwrap_or_default(),
+            kprobes: kprobes(),
+            lockdown: lockdown(),
+            device_node: Path::new("/dev/vhost-net").exists(),
+            privileged: privileged(),
+            symbols,
+            addresses_visible,
+            layout,
+            vhost_net,
+        }
+    }
+}
+
+fn read_line(path: &str) -> Option<String> {
+    fs::read_to_string(path)
+        .ok()
+        .map(|text| text.trim().to_owned())
+}
+
+/// A kernel that can attach kprobes offers them as a perf event source, whose
+/// type number the loader needs.
+fn kprobes() -> bool {
+    Path::new("/sys/bus/event_source/devices/kprobe/type").exists()
+}
+
+/// The word in brackets: none, integrity or confidentiality.
+fn lockdown() -> Option<String> {
+    let text = read_line("/sys/kernel/security/lockdown")?;
+    let (_, rest) = text.split_once('[')?;
+    Some(rest.split(']').next()?.to_owned())
+}
+
+fn module_state(name: &str, symbols: &Kallsyms) -> ModuleState {
+    match symbols.functions("handle_tx", name).first() {
+        Some(symbol) if symbol.module.is_some() => ModuleState::Loaded,
+        Some(_) => ModuleState::BuiltIn,
+        None if Path::new("/sys/module").join(name).join("initstate").exists() => {
+            ModuleState::Loaded
+        }
+        None => ModuleState::Absent,
+    }
+}
+
+/// True with CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN, in the effective set.
+fn privileged() -> bool {
+    const CAP_SYS_ADMIN: u32 = 21;
+    const CAP_PERFMON: u32 = 38;
+    const CAP_BPF: u32 = 39;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .unwrap_or(0);
+    let has = |capability: u32| effective >> capability & 1 == 1;
+    has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON))
+}
+
+fn find_layout(symbols: &Kallsyms) -> Result<Layout, String> {
+    let folder = Path::new("/sys/kernel/btf");
+    let kernel_path = folder.join("vmlinux");
+    if !kernel_path.exists() {
+        return Err("this kernel carries no BTF (CONFIG_DEBUG_INFO_BTF)".to_owned());
+    }
+    let kernel = Types::kernel(&kernel_path).map_err(|why| why.to_string())?;
+    let module = |name: &str| -> Result<Option<Types>, String> {
+        let path: PathBuf = folder.join(name);
+        if !path.exists() {
+            return Ok(None);
+        }
+        Types::module(&path, &kernel)
+            .map(Some)
+            .map_err(|why| why.to_string())
+    };
+    let (vhost, vhost_net) = (module("vhost")?, module("vhost_net")?);
+    let (tun, tap) = (module("tun")?, module("tap")?);
+    let types = layout::AllTypes {
+        kernel: &kernel,
+        vhost: vhost.as_ref().unwrap_or(&kernel),
+        vhost_net: vhost_net.as_ref().unwrap_or(&kernel),
+        tun: tun.as_ref().or_else(|| built_in(&kernel, "tun_file")),
+        tap: tap.as_ref().or_else(|| built_in(&kernel, "tap_queue")),
+    };
+    let mut layout = layout::find(&types, symbols).map_err(|why| {
+        if vhost_net.is_none() && Path::new("/sys/module/vhost_net").exists() {
+            format!("vhost_net was built without BTF: {why}")
+        } else {
+            why.to_string()
+        }
+    })?;
+    layout.vhost_net_rdev = vhost_net_device().map_err(|why| format!("/dev/vhost-net: {why}"))?;
+    Ok(layout)
+}
+
+fn built_in<'a>(kernel: &'a Types, structure: &str) -> Option<&'a Types> {
+    match kernel.offset(structure, "socket") {
+        Ok(_) => Some(kernel),
+        Err(_) => kernel.offset(structure, "sock").is_ok().then_some(kernel),
+    }
+}
+
+/// Device number of `/dev/vhost-net` in the kernel's own packing (20 bits of
+/// minor).
+fn vhost_net_device() -> io::Result<u32> {
+    let meta = fs::metadata("/dev/vhost-net")?;
+    if !meta.file_type().is_char_device() {
+        return Err(io::Error::other("is no character device"));
+    }
+    let (major, minor) = (libc::major(meta.rdev()), libc::minor(meta.rdev()));
+    Ok(major << 20 | minor)
+}

@@ -1,0 +1,1 @@
+//! Reads and sets what can be turned on a running VM.

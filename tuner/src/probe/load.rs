@@ -1,0 +1,325 @@
+//! Loading and attaching.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use aya::maps::{Array, HashMap, MapData, MapError};
+use aya::programs::{KProbe, ProgramError};
+use aya::{Ebpf, EbpfLoader};
+use tuner_common::layout::Layout;
+use tuner_common::queue::{Lost, Queue, QueueKey, Worker};
+
+use super::plan::Plan;
+use super::sample::{ProgramCost, QueueSample, Sample};
+use crate::inspect::Kernel;
+
+/// The programs, built by this package's build script.
+pub(super) static OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/tuner-ebpf.o"));
+
+/// Room for this many queues (two for each queue pair).
+const QUEUES: u32 = 4096;
+
+/// Why nothing can be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// Structure offsets are unknown.
+    #[error("structure offsets are not known: {0}")]
+    Layout(String),
+    /// The object was refused.
+    #[error("the kernel refused the eBPF object: {0}")]
+    Object(#[from] aya::EbpfError),
+    /// A program was refused.
+    #[error("the kernel refused the program `{program}`: {why}")]
+    Program {
+        /// Its name.
+        program: String,
+        /// What the kernel said.
+        why: ProgramError,
+    },
+    /// An essential program has nowhere to go.
+    #[error("{why}; without it nothing can be measured")]
+    Essential {
+        /// Why not, in words.
+        why: String,
+    },
+    /// A map could not be read.
+    #[error("the figures could not be read: {0}")]
+    Map(#[from] MapError),
+    /// The object lacks a part: it does not belong to this program.
+    #[error("the eBPF object has no `{0}`")]
+    Missing(&'static str),
+    /// The BPF iterator failed.
+    #[error("the list of devices could not be read: {0}")]
+    Devices(std::io::Error),
+    /// The kernel's BTF was refused by the loader.
+    #[error("the kernel's BTF could not be loaded: {0}")]
+    Btf(String),
+}
+
+/// A program that is attached.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Attached {
+    /// Its name.
+    pub program: &'static str,
+    /// Function it is attached to, as it was named to the kernel.
+    pub to: String,
+}
+
+/// The attached programs. Dropping it detaches them and frees the maps.
+pub struct Probes {
+    ebpf: Ebpf,
+    attached: Vec<Attached>,
+    degraded: BTreeMap<&'static str, String>,
+    /// Keeps the kernel's accounting of BPF run time on.
+    _statistics: Option<OwnedFd>,
+}
+
+/// What to do besides measuring.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Have the kernel account the programs' own run time, which costs a
+    /// little on every BPF program of the host.
+    pub own_cost: bool,
+    /// Let the programs log what they see.
+    pub debug: bool,
+}
+
+impl Probes {
+    /// Loads every program that this kernel can take and attaches it.
+    ///
+    /// # Errors
+    /// If an essential one cannot be attached. Nothing stays attached then.
+    pub fn attach(kernel: &Kernel, options: Options) -> Result<Self, ProbeError> {
+        let mut layout = *kernel
+            .layout
+            .as_ref()
+            .map_err(|why| ProbeError::Layout(why.clone()))?;
+        layout.debug = u32::from(options.debug);
+        let plan = Plan::make(&kernel.symbols, &layout);
+        if let Some(refused) = plan.refused.iter().find(|r| r.essential) {
+            return Err(ProbeError::Essential {
+                why: refused.why.clone(),
+            });
+        }
+        let mut probes = Self {
+            ebpf: load(&layout, QUEUES)?,
+            attached: Vec::new(),
+            degraded: BTreeMap::new(),
+            _statistics: options.own_cost.then(statistics).flatten(),
+        };
+        if options.debug
+            && let Err(why) = aya_log::EbpfLogger::init(&mut probes.ebpf)
+        {
+            log::warn!("the programs' log cannot be read: {why}");
+        }
+        for refused in plan.refused {
+            probes.degrade(refused.figures, &refused.why);
+        }
+        for point in plan.points {
+            match probes.attach_one(point.program, &point.names) {
+                Ok(to) => {
+                    log::debug!("{} attached to {to}", point.program);
+                    probes.attached.push(Attached {
+                        program: point.program,
+                        to,
+                    });
+                }
+                Err(why) if point.essential => {
+                    return Err(ProbeError::Essential {
+                        why: format!("{} cannot be probed: {why}", point.symbol),
+                    });
+                }
+                Err(why) => {
+                    let why = format!("{} cannot be probed: {why}", point.symbol);
+                    probes.degrade(point.figures, &why);
+                }
+            }
+        }
+        Ok(probes)
+    }
+
+    fn degrade(&mut self, figures: &[&'static str], why: &str) {
+        for figure in figures {
+            self.degraded
+                .entry(figure)
+                .or_insert_with(|| why.to_owned());
+        }
+    }
+
+    fn attach_one(&mut self, program: &'static str, names: &[String]) -> Result<String, String> {
+        let probe: &mut KProbe = self
+            .ebpf
+            .program_mut(program)
+            .ok_or_else(|| format!("the eBPF object has no program `{program}`"))?
+            .try_into()
+            .map_err(|why: ProgramError| why.to_string())?;
+        probe.load().map_err(|why| chain(&why))?;
+        let mut said = Vec::new();
+        for name in names {
+            match probe.attach(name, 0) {
+                Ok(_) => return Ok(name.clone()),
+                Err(why) => said.push(format!("as `{name}`: {}", chain(&why))),
+            }
+        }
+        Err(said.join("; "))
+    }
+
+    /// Programs that are attached.
+    #[must_use]
+    pub fn attached(&self) -> &[Attached] {
+        &self.attached
+    }
+
+    /// Figures that are unknown here, each with its reason.
+    #[must_use]
+    pub fn degraded(&self) -> &BTreeMap<&'static str, String> {
+        &self.degraded
+    }
+
+    /// Reads all raw counters.
+    ///
+    /// # Errors
+    /// If a map cannot be read.
+    pub fn sample(&self) -> Result<Sample, ProbeError> {
+        let map = self.queues()?;
+        let mut queues = BTreeMap::new();
+        for entry in map.iter() {
+            // A queue that another context is just removing reads as gone.
+            let (key, queue) = match entry {
+                Ok(entry) => entry,
+                Err(MapError::KeyNotFound) => continue,
+                Err(why) => return Err(why.into()),
+            };
+            queues.insert((key.net, key.direction), QueueSample(Box::new(queue)));
+        }
+        let lost: Array<&MapData, Lost> = Array::try_from(
+            self.ebpf
+                .map("LOST")
+                .ok_or(ProbeError::Missing("map LOST"))?,
+        )?;
+        Ok(Sample {
+            at_ns: monotonic_ns(),
+            queues,
+            lost: lost.get(&0, 0)?,
+            programs: self.costs(),
+        })
+    }
+
+    /// Drops what is kept for devices that were released and threads that are
+    /// gone. To be called once their last figures were read.
+    ///
+    /// # Errors
+    /// If a map cannot be changed.
+    pub fn forget(&mut self, sample: &Sample) -> Result<(), ProbeError> {
+        let mut queues: HashMap<&mut MapData, QueueKey, Queue> = HashMap::try_from(
+            self.ebpf
+                .map_mut("QUEUES")
+                .ok_or(ProbeError::Missing("map QUEUES"))?,
+        )?;
+        for ((net, direction), queue) in &sample.queues {
+            if queue.0.closed != 0 {
+                let key = QueueKey {
+                    net: *net,
+                    direction: *direction,
+                    zero: 0,
+                };
+                // Gone already is as good.
+                let _ = queues.remove(&key);
+            }
+        }
+        let mut workers: HashMap<&mut MapData, u32, Worker> = HashMap::try_from(
+            self.ebpf
+                .map_mut("WORKERS")
+                .ok_or(ProbeError::Missing("map WORKERS"))?,
+        )?;
+        let gone: Vec<u32> = workers
+            .keys()
+            .filter_map(Result::ok)
+            .filter(|tid| !fs::exists(format!("/proc/{tid}")).unwrap_or(true))
+            .collect();
+        for tid in gone {
+            let _ = workers.remove(&tid);
+        }
+        Ok(())
+    }
+
+    fn queues(&self) -> Result<HashMap<&MapData, QueueKey, Queue>, ProbeError> {
+        let map = self
+            .ebpf
+            .map("QUEUES")
+            .ok_or(ProbeError::Missing("map QUEUES"))?;
+        Ok(HashMap::try_from(map)?)
+    }
+
+    /// What the kernel says of each program in its descriptor's fdinfo.
+    fn costs(&self) -> Vec<ProgramCost> {
+        let mut costs = Vec::new();
+        for (name, program) in self.ebpf.programs() {
+            let Ok(fd) = program.fd() else { continue };
+            let path = format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd());
+            let text = fs::read_to_string(path).unwrap_or_default();
+            costs.push(ProgramCost::parse(name, &text));
+        }
+        costs
+    }
+}
+
+/// Loads the object, with the layout in its read-only data and room for so many
+/// queues: the maps' memory is taken at once.
+pub(super) fn load(layout: &Layout, queues: u32) -> Result<Ebpf, ProbeError> {
+    Ok(EbpfLoader::new()
+        .override_global("LAYOUT", layout, true)
+        .map_max_entries("QUEUES", queues)
+        .map_max_entries("WORKERS", queues)
+        .load(OBJECT)?)
+}
+
+fn statistics() -> Option<OwnedFd> {
+    match aya::sys::enable_stats(aya::sys::Stats::RunTime) {
+        Ok(fd) => Some(fd),
+        Err(why) => {
+            log::warn!("the programs' own cost cannot be measured: {why}");
+            None
+        }
+    }
+}
+
+/// An error with what is behind it, in one line. The verifier's log is for
+/// whoever mends the program: it goes to the debug log.
+fn chain(error: &dyn std::error::Error) -> String {
+    let text = whole(error);
+    match text.split_once(" Verifier output:") {
+        Some((said, log)) => {
+            log::debug!("{log}");
+            said.to_owned()
+        }
+        None => text,
+    }
+}
+
+fn whole(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// The clock of `bpf_ktime_get_ns`.
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is valid for writes; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

@@ -1,0 +1,10 @@
+//! Loads the eBPF programs, attaches them and reads what they count.
+
+mod devices;
+mod load;
+pub mod plan;
+mod sample;
+
+pub use devices::{DeviceLister, DeviceRecord};
+pub use load::{Attached, Options, ProbeError, Probes};
+pub use sample::{ProgramCost, QueueSample, Sample};

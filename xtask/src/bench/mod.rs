@@ -1,0 +1,88 @@
+//! `cargo xtask bench …`: what measuring costs.
+
+mod flood;
+mod inside;
+mod observer;
+mod ratio;
+mod report;
+
+use std::{env, io, path::PathBuf, time::Duration};
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Subcommand};
+
+use crate::{
+    build::Programs,
+    lab,
+    setup::{self, Step},
+};
+
+/// The `bench` commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// Packets a second with nothing attached, with `vhost-tuner stat`, and with
+    /// a bpftrace script that measures what it can of the same
+    Overhead(Overhead),
+}
+
+/// Options of `bench overhead`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Overhead {
+    /// Kernel to measure on, written as for `lab run`
+    #[arg(long, default_value = "6.12")]
+    kernel: String,
+    #[command(flatten)]
+    plan: Plan,
+}
+
+/// How much to measure.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Plan {
+    /// Rounds of: bare, ours, bare, bpftrace
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    rounds: u32,
+    /// Further rounds, in which the kernel times every BPF program
+    #[arg(long, default_value_t = 3)]
+    timed_rounds: u32,
+    /// Length of a phase in seconds
+    #[arg(long, default_value_t = 4.0, value_name = "SECS")]
+    phase: f64,
+}
+
+/// `bench-inside`: the part that runs in the VM.
+pub(crate) use self::inside::run as run_inside;
+
+const NEEDED: &[Step] = &[
+    Step::LabPackages,
+    Step::TrafficPackages,
+    Step::ComparePackages,
+    Step::VirtmeNg,
+];
+
+/// Boots the lab and measures in it; gives the status to exit with.
+pub(crate) fn run(bench: &Bench) -> Result<i32> {
+    let Bench::Overhead(options) = bench;
+    let Plan {
+        rounds,
+        timed_rounds,
+        phase,
+    } = options.plan;
+    setup::ensure(NEEDED)?;
+    let programs = Programs::build()?;
+    let ourselves: PathBuf = env::current_exe().context("find our own program")?;
+    let words = [
+        ourselves.to_string_lossy().into_owned(),
+        "bench-inside".to_owned(),
+        format!("--rounds={rounds}"),
+        format!("--timed-rounds={timed_rounds}"),
+        format!("--phase={phase}"),
+    ];
+    let mut job = lab::Job::new(setup::kernel(&options.kernel)?, words.to_vec());
+    // A round has four phases, two of them with something to attach first.
+    let round = 4.0 * phase + 60.0;
+    let all = round * f64::from(rounds + timed_rounds) + 180.0;
+    job.timeout = Duration::from_secs_f64(all);
+    job.env = programs.variables();
+    let ending = lab::run_job(&job, &mut io::stdout(), &mut io::stderr())?;
+    Ok(ending.report(&job))
+}

@@ -1,0 +1,234 @@
+//! apt and dpkg.
+
+use std::{
+    collections::HashSet,
+    path::Path,
+    process::{Command, Stdio},
+    sync::{Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::{command, progress::Progress};
+
+/// Package lists older than this name versions that may be gone by now.
+const LISTS_FRESH: Duration = Duration::from_secs(60 * 60);
+
+static UPDATED: Mutex<bool> = Mutex::new(false);
+
+/// Whether packages come with apt here.
+pub(crate) fn here() -> bool {
+    command::find("apt-get").is_some() && command::find("dpkg-query").is_some()
+}
+
+/// The names of all packages that are installed.
+pub(crate) fn installed() -> Result<HashSet<String>> {
+    let format = "${db:Status-Status} ${Package}\n";
+    let list = command::output(Command::new("dpkg-query").args(["-W", "-f", format]))?;
+    Ok(list
+        .lines()
+        .filter_map(|line| line.strip_prefix("installed "))
+        .map(str::to_owned)
+        .collect())
+}
+
+/// Reads the package lists anew, at most once, and only when they are old.
+pub(crate) fn update(progress: &Progress) -> Result<()> {
+    let mut updated = UPDATED.lock().unwrap_or_else(PoisonError::into_inner);
+    if *updated {
+        return Ok(());
+    }
+    *updated = true;
+    if lists_are_fresh() || !is_root() {
+        return Ok(());
+    }
+    progress.say("apt-get update: the package lists are old or absent");
+    progress.run(apt_get().arg("update"))
+}
+
+fn lists_are_fresh() -> bool {
+    let Ok(entries) = std::fs::read_dir("/var/lib/apt/lists") else {
+        return false;
+    };
+    entries
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_name().to_string_lossy().ends_with("Release"))
+        .filter_map(|entry| entry.metadata().ok()?.modified().ok())
+        .max()
+        .is_some_and(|newest| {
+            SystemTime::now()
+                .duration_since(newest)
+                .is_ok_and(|age| age < LISTS_FRESH)
+        })
+}
+
+fn is_root() -> bool {
+    // SAFETY: geteuid takes no argument and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+fn apt_get() -> Command {
+    let mut apt = Command::new("apt-get");
+    apt.env("DEBIAN_FRONTEND", "noninteractive")
+        .args(["-q", "-o", "DPkg::Lock::Timeout=300"]);
+    apt
+}
+
+/// What `apt-get install` is given besides the names: nothing that is
+/// installed may be removed, nothing that is only recommended comes along.
+const INSTALL: [&str; 4] = ["install", "-y", "--no-install-recommends", "--no-remove"];
+
+/// Installs packages, removing none.
+pub(crate) fn install(packages: &[&str], progress: &Progress) -> Result<()> {
+    if !is_root() {
+        bail!(
+            "installing needs root; run: sudo apt-get install --no-install-recommends {}",
+            packages.join(" ")
+        );
+    }
+    update(progress)?;
+    progress.say(&format!("apt-get install {}", packages.join(" ")));
+    let simulated = simulate(packages, &[]);
+    let Err(reason) = simulated else {
+        return progress.run(apt_get().args(INSTALL).args(packages));
+    };
+    // One of QEMU's packages from elsewhere (backports, say), newer than what
+    // this release offers, keeps the others of QEMU out.
+    let back = older_siblings("qemu-system-x86")?;
+    if !packages.contains(&"qemu-system-x86") || back.is_empty() {
+        return Err(reason);
+    }
+    let plan: Vec<String> = back
+        .iter()
+        .map(|sibling| format!("{}={}", sibling.package, sibling.candidate))
+        .collect();
+    simulate(packages, &plan).context(reason)?;
+    for sibling in &back {
+        progress.say(&format!(
+            "NOTE: {} goes back from {} to {}, or QEMU itself could not be installed beside it",
+            sibling.package, sibling.installed, sibling.candidate
+        ));
+    }
+    progress.run(
+        apt_get()
+            .args(INSTALL)
+            .arg("--allow-downgrades")
+            .args(packages)
+            .args(&plan),
+    )
+}
+
+fn simulate(packages: &[&str], versions: &[String]) -> Result<()> {
+    let mut apt = apt_get();
+    apt.arg("-s").args(INSTALL);
+    if !versions.is_empty() {
+        apt.arg("--allow-downgrades").args(versions);
+    }
+    command::output(apt.args(packages)).map(drop)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Sibling {
+    package: String,
+    installed: String,
+    candidate: String,
+}
+
+/// Installed packages of the same source whose version is not the one on offer.
+fn older_siblings(package: &str) -> Result<Vec<Sibling>> {
+    let Some(candidate) = candidate(package)? else {
+        return Ok(Vec::new());
+    };
+    let show =
+        command::output(Command::new("apt-cache").args(["show", "--no-all-versions", package]))?;
+    let source = source_of(&show, package);
+    let format = "${db:Status-Status} ${source:Package} ${Package} ${Version}\n";
+    let list = command::output(Command::new("dpkg-query").args(["-W", "-f", format]))?;
+    Ok(siblings(&list, &source, &candidate))
+}
+
+fn source_of(show: &str, package: &str) -> String {
+    show.lines()
+        .find_map(|line| line.strip_prefix("Source: "))
+        .and_then(|source| source.split_whitespace().next())
+        .unwrap_or(package)
+        .to_owned()
+}
+
+fn siblings(list: &str, source: &str, candidate: &str) -> Vec<Sibling> {
+    list.lines()
+        .filter_map(|line| {
+            let mut words = line.split(' ');
+            let (status, from) = (words.next()?, words.next()?);
+            let (package, installed) = (words.next()?, words.next()?);
+            (status == "installed" && from == source && installed != candidate).then(|| Sibling {
+                package: package.to_owned(),
+                installed: installed.to_owned(),
+                candidate: candidate.to_owned(),
+            })
+        })
+        .collect()
+}
+
+/// The version that apt would install.
+pub(crate) fn candidate(package: &str) -> Result<Option<String>> {
+    let policy = command::output(Command::new("apt-cache").args(["policy", package]))?;
+    Ok(policy
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Candidate: "))
+        .filter(|version| *version != "(none)")
+        .map(str::to_owned))
+}
+
+/// The first package that a metapackage depends on.
+pub(crate) fn depends(package: &str) -> Option<String> {
+    let mut apt = Command::new("apt-cache");
+    let list = command::output(apt.args(["depends", "--important", package])).ok()?;
+    list.lines()
+        .find_map(|line| line.trim().strip_prefix("Depends: "))
+        .map(str::to_owned)
+}
+
+/// Fetches a package into `dir` and unpacks it there, without installing it.
+pub(crate) fn unpack(package: &str, dir: &Path, progress: &Progress) -> Result<()> {
+    progress.run(apt_get().args(["download", package]).current_dir(dir))?;
+    let entries = std::fs::read_dir(dir).context("read the download directory")?;
+    let archive = entries
+        .filter_map(Result::ok)
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|end| end == "deb"))
+        .with_context(|| format!("apt-get downloaded nothing for {package}"))?;
+    progress.say("unpacking");
+    let mut dpkg = Command::new("dpkg");
+    progress.run(dpkg.arg("-x").arg(&archive).arg(dir).stdin(Stdio::null()))?;
+    std::fs::remove_file(&archive).context("remove the unpacked archive")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_newer_package_of_the_same_source_goes_back() {
+        let list = "installed qemu qemu-utils 1:10.0.2+ds-2~bpo12+1\n\
+                    installed ipxe ipxe-qemu 1.0.0\n\
+                    config-files qemu qemu-block-extra 1:10.0.2\n\
+                    installed qemu qemu-guest-agent 1:7.2\n";
+        let found = siblings(list, "qemu", "1:7.2");
+        assert_eq!(
+            found,
+            [Sibling {
+                package: "qemu-utils".to_owned(),
+                installed: "1:10.0.2+ds-2~bpo12+1".to_owned(),
+                candidate: "1:7.2".to_owned(),
+            }]
+        );
+    }
+
+    #[test]
+    fn the_source_is_the_package_itself_unless_said_otherwise() {
+        assert_eq!(source_of("Package: a\nSource: qemu (1:7.2)\n", "a"), "qemu");
+        assert_eq!(source_of("Package: a\n", "a"), "a");
+    }
+}

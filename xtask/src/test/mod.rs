@@ -1,0 +1,163 @@
+//! `cargo xtask test`: everything that must hold, on every kernel series.
+
+mod summary;
+
+use std::{io, path::Path, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::{Args, ValueEnum};
+
+use self::summary::Summary;
+use crate::{
+    build::{self, Programs},
+    command, lab,
+    setup::{self, Step},
+};
+
+/// For the lab tests on one kernel, and for soaking.
+const LIMIT: Duration = Duration::from_secs(25 * 60);
+const SOAK_LIMIT: Duration = Duration::from_secs(3 * 60 * 60);
+
+/// Options of `cargo xtask test`.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// Also the long-running lab tests
+    #[arg(long)]
+    soak: bool,
+    /// Only this part
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Lab tests on this kernel only, written as for `lab run`
+    #[arg(long, value_delimiter = ',')]
+    kernel: Vec<String>,
+    /// How long the lab tests may take on one kernel, in seconds
+    #[arg(long, value_name = "SECS")]
+    timeout: Option<u64>,
+    /// Only tests with this in their name
+    filter: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Formatting and clippy
+    Lints,
+    /// Tests that need neither root nor a VM
+    Unit,
+    /// Tests of the lab and in the lab
+    Lab,
+}
+
+/// Everything that the lab tests use.
+const FOR_LAB_TESTS: &[Step] = &[
+    Step::LabPackages,
+    Step::TrafficPackages,
+    Step::ComparePackages,
+    Step::VirtmeNg,
+    Step::Guest,
+];
+
+/// Runs what was asked for; gives the status to exit with.
+pub(crate) fn run(options: &Options) -> Result<i32> {
+    let wanted = |part| options.only.is_empty() || options.only.contains(&part);
+    let mut summary = Summary::new();
+    setup::ensure(setup::FOR_BUILD)?;
+    if wanted(Part::Lints) {
+        summary.step("format", || {
+            command::run(command::cargo().args(["fmt", "--all", "--check"]))
+        });
+        summary.step("clippy", clippy);
+    }
+    if wanted(Part::Unit) {
+        summary.step("unit tests", || unit(options));
+    }
+    if wanted(Part::Lab) {
+        summary.step("lab set-up", || lab_setup(options));
+        // Without the programs there is nothing to test.
+        let built = summary.step("lab build", || {
+            Ok((Programs::build()?, build::lab_tests()?))
+        });
+        if let Some((programs, tests)) = built {
+            if options.filter.is_none() {
+                let kernel = kernels(options).pop().unwrap_or_default();
+                summary.step(&format!("lab runner, Linux {kernel}"), || {
+                    lab::selftest(&kernel)
+                });
+            }
+            for kernel in kernels(options) {
+                summary.step(&format!("lab tests, Linux {kernel}"), || {
+                    in_lab(options, &kernel, &programs, &tests)
+                });
+            }
+        }
+    }
+    Ok(summary.close())
+}
+
+fn kernels(options: &Options) -> Vec<String> {
+    if options.kernel.is_empty() {
+        setup::SERIES.map(str::to_owned).to_vec()
+    } else {
+        options.kernel.clone()
+    }
+}
+
+fn clippy() -> Result<()> {
+    let mut cargo = command::cargo();
+    cargo
+        .args(["clippy", "--workspace", "--exclude", "tuner-ebpf"])
+        .args(["--all-targets", "--", "-D", "warnings"]);
+    command::run(&mut cargo)
+}
+
+fn unit(options: &Options) -> Result<()> {
+    let mut cargo = command::cargo();
+    cargo.args(["test", "--workspace", "--exclude", "tuner-ebpf"]);
+    if let Some(filter) = &options.filter {
+        cargo.arg(filter);
+    }
+    command::run(&mut cargo)
+}
+
+fn lab_setup(options: &Options) -> Result<()> {
+    setup::ensure(FOR_LAB_TESTS)?;
+    for kernel in kernels(options) {
+        setup::kernel(&kernel)?;
+    }
+    Ok(())
+}
+
+/// Boots the kernel once and runs the tests in it.
+fn in_lab(options: &Options, kernel: &str, programs: &Programs, tests: &Path) -> Result<()> {
+    let guest = setup::guest()?;
+    let mut words = vec![
+        tests.to_string_lossy().into_owned(),
+        "--test-threads=1".to_owned(),
+    ];
+    words.extend(options.filter.clone());
+    let mut job = lab::Job::new(setup::kernel(kernel)?, words);
+    job.timeout = match options.timeout {
+        Some(seconds) => Duration::from_secs(seconds),
+        None if options.soak => SOAK_LIMIT,
+        None => LIMIT,
+    };
+    job.env = programs.variables();
+    for (name, path) in [
+        ("VHOST_TUNER_GUEST_KERNEL", guest.kernel),
+        ("VHOST_TUNER_GUEST_INITRD", guest.initrd),
+    ] {
+        job.env
+            .push((name.to_owned(), path.to_string_lossy().into_owned()));
+    }
+    if options.soak {
+        job.env
+            .push(("VHOST_TUNER_SOAK".to_owned(), "1".to_owned()));
+    }
+    let ending = lab::run_job(&job, &mut io::stdout(), &mut io::stderr()).context("the VM")?;
+    let status = ending.report(&job);
+    ensure!(
+        status == 0,
+        "the tests on Linux {} ended with status {status}",
+        job.kernel.version
+    );
+    Ok(())
+}
