@@ -23,7 +23,12 @@ fn build() -> Result<(), String> {
     let here = PathBuf::from(var("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(var("OUT_DIR")?);
     let root = here.parent().ok_or("the package has no parent folder")?;
-    for source in ["tuner-ebpf/src", "tuner-ebpf/Cargo.toml", "tuner-common/src", "Cargo.lock"] {
+    for source in [
+        "tuner-ebpf/src",
+        "tuner-ebpf/Cargo.toml",
+        "tuner-common/src",
+        "Cargo.lock",
+    ] {
         println!("cargo:rerun-if-changed={}", root.join(source).display());
     }
     println!("cargo:rerun-if-env-changed=VHOST_TUNER_BPF_LINKER");
@@ -40,7 +45,14 @@ fn build() -> Result<(), String> {
     ];
     let status = cargo
         .current_dir(root.join("tuner-ebpf"))
-        .args(["build", "--release", "--target", TARGET, "-Z", "build-std=core"])
+        .args([
+            "build",
+            "--release",
+            "--target",
+            TARGET,
+            "-Z",
+            "build-std=core",
+        ])
         .arg("--target-dir")
         .arg(&target)
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
@@ -86,7 +98,9 @@ fn clean(program: &str) -> Command {
 /// The command that builds for the BPF target.
 fn compiler() -> Result<Command, String> {
     if let Some(sysroot) = output("rustup", &["run", "nightly", "rustc", "--print", "sysroot"])
-        && Path::new(&sysroot).join("lib/rustlib/src/rust/library/core").exists()
+        && Path::new(&sysroot)
+            .join("lib/rustlib/src/rust/library/core")
+            .exists()
     {
         let mut command = clean("rustup");
         command.args(["run", "nightly", "cargo"]);
@@ -95,16 +109,20 @@ fn compiler() -> Result<Command, String> {
     }
     let debian = Path::new("/usr/bin/rustc");
     if let Some(sysroot) = output(&debian.to_string_lossy(), &["--print", "sysroot"])
-        && Path::new(&sysroot).join("lib/rustlib/src/rust/library/core").exists()
+        && Path::new(&sysroot)
+            .join("lib/rustlib/src/rust/library/core")
+            .exists()
     {
         let mut command = clean("/usr/bin/cargo");
         // Lets a stable compiler take -Z.
         command.env("RUSTC_BOOTSTRAP", "1").env("RUSTC", debian);
         return Ok(command);
     }
-    Err("no compiler with the source of `core`: run `cargo xtask setup`, or install \
+    Err(
+        "no compiler with the source of `core`: run `cargo xtask setup`, or install \
          rustup's nightly with rust-src, or Debian's rustc-web, cargo-web and rust-web-src"
-        .to_owned())
+            .to_owned(),
+    )
 }
 
 fn linker(root: &Path) -> Result<PathBuf, String> {

@@ -23,6 +23,7 @@ use crate::quantiles::Times;
 use crate::report::{Event, Figures, Outcome, PairFiles, PairOutcome, TapOutcome, Totals};
 use crate::sequence::FlowCounts;
 use crate::sitters::Sitters;
+use crate::system::want_many_files;
 use crate::traffic;
 use crate::wire::{Progress, Stop, Wire};
 
@@ -63,6 +64,7 @@ impl Bench {
     /// # Errors
     /// Which step failed, and how.
     pub fn open(options: &RunOptions) -> Result<Self> {
+        want_many_files();
         let sitters = Sitters::start(&options.sitters).context("cannot start the sitters")?;
         let mut bench = Self {
             pairs: Vec::new(),

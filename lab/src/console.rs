@@ -60,13 +60,14 @@ impl Console {
     /// # Errors
     /// When poll or reading fails.
     pub fn listen(&mut self, other: Option<RawFd>, limit: Option<Duration>) -> Result<Vec<Input>> {
-        let mut fds = vec![self.signals.as_raw_fd()];
         let has_stdin = !self.lines.ended;
-        if has_stdin {
-            fds.push(self.stdin.as_raw_fd());
-        }
-        fds.extend(other);
-        let ready = wait_readable(&fds, limit).context("cannot poll")?;
+        let stdin = if has_stdin {
+            self.stdin.as_raw_fd()
+        } else {
+            -1
+        };
+        let own = [self.signals.as_raw_fd(), stdin];
+        let ready = wait_readable(&own, other.as_slice(), limit).context("cannot poll")?;
         let mut told = Vec::new();
         if ready.contains(0) {
             let mut record = [0; size_of::<libc::signalfd_siginfo>()];

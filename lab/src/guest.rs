@@ -166,15 +166,16 @@ impl Guest {
         stop: &Stop,
         limit: Duration,
     ) -> Result<()> {
-        let bell = &self.wires[usize::from(self.ends.queue)].guest_bell;
-        let mut fds = vec![bell.as_raw_fd()];
-        if !stop.is_set() {
-            fds.push(stop.fd());
+        let others = [
+            self.wire().guest_bell.as_raw_fd(),
+            if stop.is_set() { -1 } else { stop.fd() },
+            other.unwrap_or(-1),
+        ];
+        let [bell, ..] = self.nic.sleep(tx_after, others, limit)?;
+        if bell {
+            // What it stands for is looked at after every sleep anyway.
+            let _ = self.wire().guest_bell.read();
         }
-        fds.extend(other);
-        self.nic.sleep(tx_after, &fds, limit)?;
-        // Rung or not, what it stands for is looked at after every sleep.
-        let _ = self.wire().guest_bell.read();
         Ok(())
     }
 

@@ -103,11 +103,13 @@ impl HostPeer {
                 {
                     return Ok(());
                 }
-                let mut fds = vec![self.socket.as_raw_fd()];
-                if !wire.tx.finished.load(Ordering::Acquire) {
-                    fds.push(wire.host_bell.as_raw_fd());
-                }
-                wait_readable(&fds, Some(QUIET)).context("cannot poll")?;
+                let bell = if wire.tx.finished.load(Ordering::Acquire) {
+                    -1
+                } else {
+                    wire.host_bell.as_raw_fd()
+                };
+                wait_readable(&[self.socket.as_raw_fd(), bell], &[], Some(QUIET))
+                    .context("cannot poll")?;
                 continue;
             }
             last = Instant::now();

@@ -146,25 +146,34 @@ impl Nic {
     /// Sleeps until a frame is received; with `tx_after`, also when more
     /// than so many of the frames sent are used; or until one of `others`
     /// is readable, or `limit` has passed. Returns at once when frames wait.
+    /// Says which of `others` are readable.
     ///
     /// # Errors
     /// When poll or an eventfd fails.
-    pub fn sleep(
+    pub fn sleep<const N: usize>(
         &mut self,
         tx_after: Option<u16>,
-        others: &[RawFd],
+        others: [RawFd; N],
         limit: Duration,
-    ) -> Result<()> {
+    ) -> Result<[bool; N]> {
+        let mut rung = [false; N];
         let ready = self.pair.rx.arm(0);
         let ready = tx_after.is_some_and(|after| self.pair.tx.arm(after)) || ready;
         if !ready {
-            let mut fds = vec![self.pair.rx_call.as_raw_fd(), self.pair.tx_call.as_raw_fd()];
-            fds.extend_from_slice(others);
-            wait_readable(&fds, Some(limit)).context("cannot poll")?;
-            self.read_interrupts()?;
+            let calls = [self.pair.rx_call.as_raw_fd(), self.pair.tx_call.as_raw_fd()];
+            let ready = wait_readable(&calls, &others, Some(limit)).context("cannot poll")?;
+            if ready.contains(0) {
+                count(&self.pair.rx_call, &self.counters.rx.interrupts)?;
+            }
+            if ready.contains(1) {
+                count(&self.pair.tx_call, &self.counters.tx.interrupts)?;
+            }
+            for (i, rung) in rung.iter_mut().enumerate() {
+                *rung = ready.contains(calls.len() + i);
+            }
         }
         self.suppress();
-        Ok(())
+        Ok(rung)
     }
 
     /// Counts the interrupts that have come.
@@ -172,18 +181,18 @@ impl Nic {
     /// # Errors
     /// When an eventfd cannot be read.
     pub fn read_interrupts(&self) -> Result<()> {
-        for (call, counter) in [
-            (&self.pair.rx_call, &self.counters.rx.interrupts),
-            (&self.pair.tx_call, &self.counters.tx.interrupts),
-        ] {
-            match call.read() {
-                Ok(count) => counter.add(count),
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(e) => return Err(e).context("cannot read a call eventfd"),
-            }
-        }
-        Ok(())
+        count(&self.pair.rx_call, &self.counters.rx.interrupts)?;
+        count(&self.pair.tx_call, &self.counters.tx.interrupts)
     }
+}
+
+fn count(call: &EventFd, counter: &Counter) -> Result<()> {
+    match call.read() {
+        Ok(count) => counter.add(count),
+        Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+        Err(e) => return Err(e).context("cannot read a call eventfd"),
+    }
+    Ok(())
 }
 
 fn kick(bell: &EventFd, counter: &Counter) -> Result<()> {

@@ -16,22 +16,27 @@ impl Ready {
     }
 }
 
-/// Waits until one of `fds` (at most 8) can be read, or `timeout` has
+/// Waits until one of `first` and `more` (at most 8 together, numbered in
+/// this order; negative ones are passed over) can be read, or `timeout` has
 /// passed.
 ///
 /// May also return early, when a signal came: callers look again anyway.
 ///
 /// # Errors
 /// What ppoll(2) failed with, except EINTR.
-pub fn wait_readable(fds: &[RawFd], timeout: Option<Duration>) -> io::Result<Ready> {
+pub fn wait_readable(
+    first: &[RawFd],
+    more: &[RawFd],
+    timeout: Option<Duration>,
+) -> io::Result<Ready> {
     const MOST: usize = 8;
     let mut polled = [libc::pollfd {
         fd: -1,
         events: libc::POLLIN,
         revents: 0,
     }; MOST];
-    let count = fds.len().min(MOST);
-    for (slot, fd) in polled.iter_mut().zip(fds) {
+    let count = (first.len() + more.len()).min(MOST);
+    for (slot, fd) in polled.iter_mut().zip(first.iter().chain(more)) {
         slot.fd = *fd;
     }
     let limit = timeout.map(|timeout| libc::timespec {
@@ -76,6 +81,22 @@ pub fn now_ns() -> u64 {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     // The monotonic clock counts from boot and is never negative.
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Lets this process have as many open files as it may.
+pub fn want_many_files() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: reads and writes a local. Failing leaves things as they were,
+    // and opening files will say so.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
+    }
 }
 
 /// Sets an integer socket option.

@@ -91,7 +91,7 @@ impl Progress {
     /// When poll fails.
     pub fn wait(&self, target: u64, limit: Duration) -> io::Result<bool> {
         if !self.expect(target) {
-            wait_readable(&[self.fd()], Some(limit))?;
+            wait_readable(&[self.fd()], &[], Some(limit))?;
             self.hush();
         }
         Ok(self.get() >= target)

@@ -4,10 +4,7 @@
 use core::ffi::c_void;
 
 use aya_ebpf::{
-    bindings::seq_file,
-    helpers::generated::bpf_seq_write,
-    macros::kprobe,
-    programs::ProbeContext,
+    bindings::seq_file, helpers::generated::bpf_seq_write, macros::kprobe, programs::ProbeContext,
 };
 use tuner_common::device::{Device, Ring, backend};
 use tuner_common::layout::ABSENT;

@@ -60,8 +60,5 @@ pub(crate) fn socket_poll_offset(direction: u32) -> u32 {
 /// Only the worker moves it while the device runs.
 #[inline(always)]
 pub(crate) fn last_avail(net: u64, direction: u32) -> u32 {
-    u32::from(read::<u16>(
-        net,
-        vq_offset(direction) + at!(vq_last_avail),
-    ))
+    u32::from(read::<u16>(net, vq_offset(direction) + at!(vq_last_avail)))
 }

@@ -60,7 +60,10 @@ pub(crate) fn queue_or_new(net: u64, direction: u32) -> Option<&'static mut Queu
         && let Some(lost) = LOST.get_ptr_mut(0)
     {
         // SAFETY: the array's only value stays in place.
-        crate::counters::add(unsafe { core::ptr::addr_of_mut!((*lost).queue_map_full) }, 1);
+        crate::counters::add(
+            unsafe { core::ptr::addr_of_mut!((*lost).queue_map_full) },
+            1,
+        );
     }
     made
 }
@@ -92,7 +95,10 @@ pub(crate) fn worker_or_new(tid: u32) -> Option<&'static mut Worker> {
         && let Some(lost) = LOST.get_ptr_mut(0)
     {
         // SAFETY: the array's only value stays in place.
-        crate::counters::add(unsafe { core::ptr::addr_of_mut!((*lost).worker_map_full) }, 1);
+        crate::counters::add(
+            unsafe { core::ptr::addr_of_mut!((*lost).worker_map_full) },
+            1,
+        );
     }
     made
 }

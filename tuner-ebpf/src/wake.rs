@@ -6,11 +6,7 @@
 //! included.) Which of vhost_net's four work functions the work names says
 //! which queue it is for and whether the ring or the socket asked.
 
-use aya_ebpf::{
-    helpers::bpf_get_current_pid_tgid,
-    macros::kprobe,
-    programs::ProbeContext,
-};
+use aya_ebpf::{helpers::bpf_get_current_pid_tgid, macros::kprobe, programs::ProbeContext};
 use aya_log_ebpf::info;
 use tuner_common::queue::{RX, TX, cause, poll_saw};
 

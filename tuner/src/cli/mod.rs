@@ -102,7 +102,9 @@ fn complain(error: &anyhow::Error, code: u8) -> ExitCode {
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        let io = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        let io = cause
+            .downcast_ref::<std::io::Error>()
+            .map(std::io::Error::kind);
         let json = cause
             .downcast_ref::<serde_json::Error>()
             .and_then(serde_json::Error::io_error_kind);

@@ -156,7 +156,10 @@ fn print(options: &Options, interval: &Interval, watch: &Watch, done: u64) -> an
     }
     let missed = interval.queues.iter().map(|q| q.totals.missed).sum::<u64>() + interval.lost;
     if missed > 0 {
-        writeln!(out, "missed: {missed} events since attaching; figures are too low by them")?;
+        writeln!(
+            out,
+            "missed: {missed} events since attaching; figures are too low by them"
+        )?;
     }
     out.flush()?;
     Ok(())
@@ -207,9 +210,10 @@ fn table(interval: &Interval) -> Table {
             share(now, now.poll_own_hits),
             share(now, now.poll_peer_hits),
             share(now, now.poll_misses),
-            or_dash(now.spin_ns.map(|ns| {
-                format!("{:.1}", ns as f64 / 1e7 / interval.seconds)
-            })),
+            or_dash(
+                now.spin_ns
+                    .map(|ns| format!("{:.1}", ns as f64 / 1e7 / interval.seconds)),
+            ),
             microseconds(now.gap_us.and_then(|q| q.p50)),
             microseconds(now.gap_us.and_then(|q| q.p99)),
             microseconds(now.wake_us.and_then(|q| q.p50)),

@@ -10,7 +10,7 @@ use crate::inventory::proc::WorkerFacts;
 use crate::inventory::{Device, Inventory, link};
 use crate::model::Figures;
 use crate::model::figures::{Counters, Degraded, blank};
-use crate::probe::{DeviceLister, Options, ProbeError, ProgramCost, Probes, Sample};
+use crate::probe::{Options, ProbeError, Probes, ProgramCost, Sample};
 
 /// Why `tx_batched` is unknown.
 const NO_CAP: &str = "stock vhost_net has no such setting: it hands over at most 64 packets";
@@ -39,7 +39,6 @@ pub(super) struct Interval {
 /// Attached probes with the list of devices.
 pub(super) struct Watch {
     probes: Probes,
-    lister: DeviceLister,
     inventory: Inventory,
     /// Devices that are known, also those that ended in this interval.
     known: BTreeMap<u64, Device>,
@@ -50,9 +49,8 @@ pub(super) struct Watch {
 impl Watch {
     /// Attaches and takes the first reading.
     pub(super) fn start(kernel: &Kernel, options: Options) -> Result<Self, ProbeError> {
-        let mut lister = DeviceLister::new(kernel)?;
-        let probes = Probes::attach(kernel, options)?;
-        let inventory = Inventory::from_records(&lister.list()?);
+        let mut probes = Probes::attach(kernel, options)?;
+        let inventory = Inventory::from_records(&probes.devices()?);
         let known = by_address(&inventory);
         let sample = probes.sample()?;
         let mut degraded = probes.degraded().clone();
@@ -60,7 +58,6 @@ impl Watch {
         Ok(Self {
             last: reading(sample, &known),
             probes,
-            lister,
             inventory,
             known,
             degraded,
@@ -86,7 +83,7 @@ impl Watch {
             .any(|((net, _), queue)| queue.0.closed == 0 && !self.known.contains_key(net));
         let ended = sample.queues.values().any(|queue| queue.0.closed != 0);
         if strangers || ended || self.known.is_empty() {
-            self.inventory = Inventory::from_records(&self.lister.list()?);
+            self.inventory = Inventory::from_records(&self.probes.devices()?);
             self.known.extend(by_address(&self.inventory));
         }
         let now = reading(sample, &self.known);
@@ -155,9 +152,8 @@ impl Watch {
             busyloop_timeout_us: if ran { seen.timeout } else { info.ring.timeout },
             tx_batched: None,
             worker_cpu_percent: cpu.map(|(now, then)| share(now.0.saturating_sub(then.0))),
-            worker_wait_percent: cpu.and_then(|(now, then)| {
-                Some(share(now.1?.saturating_sub(then.1?)))
-            }),
+            worker_wait_percent: cpu
+                .and_then(|(now, then)| Some(share(now.1?.saturating_sub(then.1?)))),
             tap_dropped: drops
                 .filter(|_| direction == RX)
                 .map(|(now, then)| now.saturating_sub(*then)),

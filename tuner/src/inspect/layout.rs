@@ -102,8 +102,8 @@ pub fn find(types: &AllTypes<'_>, symbols: &Kallsyms) -> Result<Layout, BtfError
         let register = position.and_then(|at| ARGUMENT_REGISTERS.get(at as usize));
         register.copied().unwrap_or(ABSENT)
     };
-    layout.arg_queue_work = queue_work(symbols)
-        .map_or(ABSENT, |function| argument(types.vhost, function, "work"));
+    layout.arg_queue_work =
+        queue_work(symbols).map_or(ABSENT, |function| argument(types.vhost, function, "work"));
     layout.arg_poll_intr = argument(net, "vhost_net_busy_poll", "busyloop_intr");
     let flush = "vhost_add_used_and_signal_n";
     layout.arg_flush_dev = argument(types.vhost, flush, "dev");

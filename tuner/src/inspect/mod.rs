@@ -127,7 +127,11 @@ fn module_state(name: &str, symbols: &Kallsyms) -> ModuleState {
     match symbols.functions("handle_tx", name).first() {
         Some(symbol) if symbol.module.is_some() => ModuleState::Loaded,
         Some(_) => ModuleState::BuiltIn,
-        None if Path::new("/sys/module").join(name).join("initstate").exists() => {
+        None if Path::new("/sys/module")
+            .join(name)
+            .join("initstate")
+            .exists() =>
+        {
             ModuleState::Loaded
         }
         None => ModuleState::Absent,

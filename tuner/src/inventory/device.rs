@@ -93,9 +93,9 @@ impl Inventory {
 
     /// All queues, RX before TX of each device.
     pub fn queues(&self) -> impl Iterator<Item = QueueRef<'_>> {
-        self.devices.iter().flat_map(|device| {
-            [0, 1].map(|direction| QueueRef { device, direction })
-        })
+        self.devices
+            .iter()
+            .flat_map(|device| [0, 1].map(|direction| QueueRef { device, direction }))
     }
 }
 

@@ -62,9 +62,8 @@ impl Target {
 }
 
 fn by_descriptor(device: &Device, text: &str) -> bool {
-    text.split_once(':').is_some_and(|(pid, fd)| {
-        pid.parse() == Ok(device.pid) && fd.parse() == Ok(device.fd)
-    })
+    text.split_once(':')
+        .is_some_and(|(pid, fd)| pid.parse() == Ok(device.pid) && fd.parse() == Ok(device.fd))
 }
 
 fn by_pid(device: &Device, text: &str) -> bool {

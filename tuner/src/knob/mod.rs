@@ -1,1 +1,6 @@
 //! Reads and sets what can be turned on a running VM.
+
+pub mod busyloop;
+pub mod inject;
+
+pub use busyloop::{Change, Report, SetError, set};

@@ -31,14 +31,7 @@ impl DeviceLister {
             .as_ref()
             .map_err(|why| ProbeError::Layout(why.clone()))?;
         let mut ebpf = load(layout, 1)?;
-        let btf = Btf::from_sys_fs().map_err(|why| ProbeError::Btf(why.to_string()))?;
-        let program = iterator(&mut ebpf)?;
-        program
-            .load("task_file", &btf)
-            .map_err(|why| ProbeError::Program {
-                program: "devices".to_owned(),
-                why,
-            })?;
+        prepare(&mut ebpf)?;
         Ok(Self { ebpf })
     }
 
@@ -48,26 +41,42 @@ impl DeviceLister {
     /// # Errors
     /// If the iteration fails.
     pub fn list(&mut self) -> Result<Vec<DeviceRecord>, ProbeError> {
-        let program = iterator(&mut self.ebpf)?;
-        let refused = |why| ProbeError::Program {
+        list(&mut self.ebpf)
+    }
+}
+
+/// Loads the iterator of a loaded object.
+pub(super) fn prepare(ebpf: &mut Ebpf) -> Result<(), ProbeError> {
+    let btf = Btf::from_sys_fs().map_err(|why| ProbeError::Btf(why.to_string()))?;
+    iterator(ebpf)?
+        .load("task_file", &btf)
+        .map_err(|why| ProbeError::Program {
             program: "devices".to_owned(),
             why,
-        };
-        let link = program.attach().map_err(refused)?;
-        let link = program.take_link(link).map_err(refused)?;
-        let mut file = link
-            .into_file()
-            .map_err(|why| ProbeError::Devices(std::io::Error::other(why)))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(ProbeError::Devices)?;
-        let mut devices: Vec<_> = bytes
-            .chunks_exact(size_of::<Device>())
-            .map(record)
-            .collect();
-        devices.sort_by_key(|d| (d.pid, d.fd));
-        devices.dedup();
-        Ok(devices)
-    }
+        })
+}
+
+/// Runs the iterator of a prepared object once.
+pub(super) fn list(ebpf: &mut Ebpf) -> Result<Vec<DeviceRecord>, ProbeError> {
+    let program = iterator(ebpf)?;
+    let refused = |why| ProbeError::Program {
+        program: "devices".to_owned(),
+        why,
+    };
+    let link = program.attach().map_err(refused)?;
+    let link = program.take_link(link).map_err(refused)?;
+    let mut file = link
+        .into_file()
+        .map_err(|why| ProbeError::Devices(std::io::Error::other(why)))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(ProbeError::Devices)?;
+    let mut devices: Vec<_> = bytes
+        .chunks_exact(size_of::<Device>())
+        .map(record)
+        .collect();
+    devices.sort_by_key(|d| (d.pid, d.fd));
+    devices.dedup();
+    Ok(devices)
 }
 
 fn iterator(ebpf: &mut Ebpf) -> Result<&mut Iter, ProbeError> {

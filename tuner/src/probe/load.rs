@@ -10,6 +10,7 @@ use aya::{Ebpf, EbpfLoader};
 use tuner_common::layout::Layout;
 use tuner_common::queue::{Lost, Queue, QueueKey, Worker};
 
+use super::devices::{self, DeviceRecord};
 use super::plan::Plan;
 use super::sample::{ProgramCost, QueueSample, Sample};
 use crate::inspect::Kernel;
@@ -114,6 +115,7 @@ impl Probes {
         {
             log::warn!("the programs' log cannot be read: {why}");
         }
+        devices::prepare(&mut probes.ebpf)?;
         for refused in plan.refused {
             probes.degrade(refused.figures, &refused.why);
         }
@@ -176,6 +178,15 @@ impl Probes {
     #[must_use]
     pub fn degraded(&self) -> &BTreeMap<&'static str, String> {
         &self.degraded
+    }
+
+    /// All open descriptors of vhost-net devices; see
+    /// [`DeviceLister::list`](super::DeviceLister::list).
+    ///
+    /// # Errors
+    /// If the iteration fails.
+    pub fn devices(&mut self) -> Result<Vec<DeviceRecord>, ProbeError> {
+        devices::list(&mut self.ebpf)
     }
 
     /// Reads all raw counters.

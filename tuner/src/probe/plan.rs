@@ -56,7 +56,13 @@ const POLLS: &[&str] = &[
 ];
 const BATCHES: &[&str] = &["batches", "batch", "flushes"];
 const INTERRUPTS: &[&str] = &["interrupts"];
-const WAKES: &[&str] = &["kicks", "runs_by_cause", "wake_us", "gap_us", "poll_peer_hits"];
+const WAKES: &[&str] = &[
+    "kicks",
+    "runs_by_cause",
+    "wake_us",
+    "gap_us",
+    "poll_peer_hits",
+];
 const NOTHING: &[&str] = &[];
 
 /// What a program asks of a function.

@@ -83,6 +83,6 @@ pub(crate) fn run(bench: &Bench) -> Result<i32> {
     let all = round * f64::from(rounds + timed_rounds) + 180.0;
     job.timeout = Duration::from_secs_f64(all);
     job.env = programs.variables();
-    let ending = lab::run_job(&job, &mut io::stdout(), &mut io::stderr())?;
-    Ok(ending.report(&job))
+    let outcome = lab::run_job(&job, &mut io::stdout(), &mut io::stderr())?;
+    Ok(outcome.report(&job))
 }

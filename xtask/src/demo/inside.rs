@@ -2,7 +2,7 @@
 
 use std::{process::Command, thread, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use super::{
     figures::{Comparison, Figures},
@@ -12,6 +12,8 @@ use crate::{build::Programs, command};
 
 /// Longer than everything below takes.
 const SECONDS: u32 = 240;
+/// How long the figures to compare are taken for.
+const INTERVAL: f64 = 3.0;
 /// What the timeout is turned to.
 const BUSYLOOP_US: &str = "200";
 
@@ -36,19 +38,25 @@ pub(crate) fn run() -> Result<()> {
     thread::sleep(Duration::from_secs(1));
     println!();
     let after = look(&programs, &traffic)?;
+    let still = after.round_trips.is_none_or(|rate| rate <= 0.0);
     println!("\n{}", Comparison { before, after });
+    ensure!(!still, "the traffic stands still");
     Ok(())
 }
 
 /// Shows the figures, then takes some to compare.
 fn look(programs: &Programs, traffic: &Traffic) -> Result<Figures> {
     show(Command::new(&programs.tuner).args(["stat", "-i", "1", "-c", "3"]))?;
-    let start = traffic.mark();
-    let json = command::output(
-        Command::new(&programs.tuner).args(["stat", "-i", "3", "-c", "1", "--json"]),
-    )?;
-    let round_trips = start.rate_to(traffic.mark());
-    Figures::read(&json, traffic.pid, round_trips)
+    let json = command::output(Command::new(&programs.tuner).args([
+        "stat",
+        "-c",
+        "1",
+        "--json",
+        "-i",
+        &INTERVAL.to_string(),
+    ]))?;
+    // The interval has only just ended, and before it nothing was attached.
+    Figures::read(&json, traffic.pid, traffic.rate(INTERVAL - 0.5))
 }
 
 /// Runs a command as one would type it, with the line itself.

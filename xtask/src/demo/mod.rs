@@ -35,6 +35,6 @@ pub(crate) fn run(options: &Options) -> Result<i32> {
     let mut job = lab::Job::new(kernel, words);
     job.timeout = Duration::from_secs(300);
     job.env = programs.variables();
-    let ending = lab::run_job(&job, &mut io::stdout(), &mut io::stderr())?;
-    Ok(ending.report(&job))
+    let outcome = lab::run_job(&job, &mut io::stdout(), &mut io::stderr())?;
+    Ok(outcome.report(&job))
 }

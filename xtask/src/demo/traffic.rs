@@ -15,20 +15,14 @@ use crate::{build::Programs, command};
 
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
-/// How far the traffic had come when it last said so.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Mark {
+/// How far the traffic had come when it said so.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
     seconds: f64,
     round_trips: f64,
 }
 
 impl Mark {
-    /// Round trips a second between two marks.
-    pub(super) fn rate_to(self, later: Self) -> Option<f64> {
-        let seconds = later.seconds - self.seconds;
-        (seconds > 0.0).then(|| (later.round_trips - self.round_trips) / seconds)
-    }
-
     /// What a progress line says; none for any other line.
     fn read(event: &Value) -> Option<Self> {
         if event["event"] != "progress" {
@@ -41,6 +35,16 @@ impl Mark {
     }
 }
 
+/// Round trips a second in the last so many seconds.
+fn rate(marks: &[Mark], last: f64) -> Option<f64> {
+    let end = marks.last()?;
+    let start = marks
+        .iter()
+        .rev()
+        .find(|mark| end.seconds - mark.seconds >= last)?;
+    Some((end.round_trips - start.round_trips) / (end.seconds - start.seconds))
+}
+
 /// Echo traffic at work; dropped, it is ended.
 pub(super) struct Traffic {
     child: Child,
@@ -49,7 +53,7 @@ pub(super) struct Traffic {
     pub(super) pid: u64,
     /// The tap it is on.
     pub(super) tap: String,
-    last: Arc<Mutex<Mark>>,
+    marks: Arc<Mutex<Vec<Mark>>>,
 }
 
 impl Traffic {
@@ -67,20 +71,23 @@ impl Traffic {
             .with_context(|| format!("cannot start `{}`", command::shown(&lab)))?;
         let stdin = child.stdin.take().context("no standard input")?;
         let stdout = child.stdout.take().context("no standard output")?;
-        let last = Arc::new(Mutex::new(Mark::default()));
+        let marks = Arc::new(Mutex::new(Vec::new()));
         let (tell, told) = mpsc::channel();
         let mut traffic = Self {
             child,
             stdin,
             pid: 0,
             tap: String::new(),
-            last: Arc::clone(&last),
+            marks: Arc::clone(&marks),
         };
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 let event: Value = serde_json::from_str(&line).unwrap_or_default();
                 if let Some(mark) = Mark::read(&event) {
-                    *last.lock().unwrap_or_else(PoisonError::into_inner) = mark;
+                    marks
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push(mark);
                 } else {
                     let _ = tell.send(event);
                 }
@@ -98,9 +105,12 @@ impl Traffic {
         Ok(traffic)
     }
 
-    /// The newest mark.
-    pub(super) fn mark(&self) -> Mark {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Round trips a second in the last so many seconds.
+    pub(super) fn rate(&self, last: f64) -> Option<f64> {
+        rate(
+            &self.marks.lock().unwrap_or_else(PoisonError::into_inner),
+            last,
+        )
     }
 }
 
@@ -116,12 +126,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_is_between_two_progress_lines() {
+    fn the_rate_is_of_the_last_seconds() {
         let read = |line: &str| Mark::read(&serde_json::from_str(line).unwrap());
-        let first = read(r#"{"event":"progress","seconds":1.0,"round_trips":1000}"#).unwrap();
-        let later = read(r#"{"event":"progress","seconds":3.0,"round_trips":5000}"#).unwrap();
-        assert_eq!(first.rate_to(later), Some(2000.0));
-        assert_eq!(first.rate_to(first), None);
+        let marks: Vec<Mark> = [(0.0, 0), (1.0, 5000), (2.0, 6000), (3.0, 7000)]
+            .map(|(seconds, trips)| {
+                format!(r#"{{"event":"progress","seconds":{seconds},"round_trips":{trips}}}"#)
+            })
+            .iter()
+            .filter_map(|line| read(line))
+            .collect();
+        assert_eq!(rate(&marks, 2.0), Some(1000.0));
+        assert_eq!(rate(&marks, 4.0), None);
+        assert_eq!(rate(&[], 1.0), None);
         assert!(read(r#"{"event":"ready","pid":1}"#).is_none());
     }
 }

@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process,
     sync::atomic::{AtomicU32, Ordering},
@@ -77,10 +78,15 @@ impl Directory {
             .ok()
     }
 
+    /// All that the console showed.
+    pub(crate) fn console_text(&self) -> String {
+        let bytes = fs::read(self.console()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
     /// The last lines of the console.
     pub(crate) fn console_tail(&self, lines: usize) -> String {
-        let bytes = fs::read(self.console()).unwrap_or_default();
-        let text = String::from_utf8_lossy(&bytes);
+        let text = self.console_text();
         let text: String = text
             .chars()
             .filter(|&c| c == '\n' || !c.is_control())
@@ -98,12 +104,10 @@ impl Directory {
     }
 }
 
-/// The status file appears by a rename, so it is never read half-written.
-fn script(dir: &Path, job: &Job) -> String {
-    let dir = quoted(&dir.to_string_lossy());
-    let root = quoted(&paths::root().to_string_lossy());
-    let command: Vec<String> = job.command.iter().map(|word| quoted(word)).collect();
-    let mut exports = String::new();
+/// What a command finds in the VM, whether typed or not.
+fn prelude(job: &Job) -> String {
+    let mut text =
+        String::from("export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n");
     let ours = [
         ("VHOST_TUNER_LAB".to_owned(), "1".to_owned()),
         (
@@ -112,20 +116,40 @@ fn script(dir: &Path, job: &Job) -> String {
         ),
     ];
     for (name, value) in ours.iter().chain(&job.env) {
-        exports.push_str(&format!("export {name}={}\n", quoted(value)));
+        text.push_str(&format!("export {name}={}\n", quoted(value)));
     }
-    format!(
-        "export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n\
-         {exports}\
-         for module in tun tap vhost_net macvtap; do modprobe -q $module; done\n\
+    text.push_str(&format!(
+        "for module in tun tap vhost_net macvtap; do modprobe -q $module; done\n\
          ulimit -l unlimited 2>/dev/null\n\
-         cd {root}\n\
+         cd {}\n",
+        quoted(&paths::root().to_string_lossy())
+    ));
+    text
+}
+
+/// The status file appears by a rename, so it is never read half-written.
+fn script(dir: &Path, job: &Job) -> String {
+    let dir = quoted(&dir.to_string_lossy());
+    let command: Vec<String> = job.command.iter().map(|word| quoted(word)).collect();
+    format!(
+        "{prelude}\
          : >{dir}/started\n\
          ( exec {command} ) </dev/null >{dir}/stdout 2>{dir}/stderr\n\
          echo $? >{dir}/status.part\n\
          mv {dir}/status.part {dir}/status\n",
+        prelude = prelude(job),
         command = command.join(" "),
     )
+}
+
+/// A login shell for `lab shell`, which finds the same as a command does.
+pub(crate) fn shell_script(job: &Job) -> Result<PathBuf> {
+    let path = paths::lab().join("shell");
+    fs::create_dir_all(paths::lab()).context("create target/lab")?;
+    let text = format!("#!/bin/sh\n{}exec bash --norc\n", prelude(job));
+    fs::write(&path, text).context("write the shell's script")?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).context("chmod")?;
+    Ok(path)
 }
 
 fn forget_old_runs() {

@@ -14,7 +14,8 @@ use anyhow::{Context as _, Result};
 
 use super::{
     directory::Directory,
-    machine::{Ending, Job, run_in},
+    machine::{Job, run_in},
+    outcome::Ending,
 };
 use crate::{paths, setup::Kernel};
 

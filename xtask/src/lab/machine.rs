@@ -6,15 +6,20 @@ use std::{
     io::Write,
     os::unix::process::{CommandExt as _, ExitStatusExt as _},
     process::{Child, Command, Stdio},
-    sync::LazyLock,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{NO_VM, TIMED_OUT, directory::Directory, kvm, stream::Follow};
-use crate::{command, paths, progress::seconds, setup::Kernel};
+use super::{
+    cage::caged,
+    directory::{self, Directory},
+    kvm,
+    outcome::{Ending, Outcome, complaint},
+    stream::Follow,
+};
+use crate::{command, paths, setup::Kernel};
 
 /// Under emulation a kernel is up in half a minute; loaded machines take longer.
 const BOOT_LIMIT: Duration = Duration::from_secs(240);
@@ -56,70 +61,20 @@ impl Job {
     }
 }
 
-/// How a job came to its end.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// The command ended by itself.
-    Exited(i32),
-    /// The command took too long.
-    TimedOut,
-    /// The VM never got as far as the command.
-    NotStarted {
-        /// The last lines of its console.
-        console: String,
-    },
-    /// The VM was gone before the command had ended.
-    Died {
-        /// The last lines of its console.
-        console: String,
-    },
-}
-
-impl Ending {
-    /// The status to exit with.
-    pub(crate) fn status(&self) -> i32 {
-        match self {
-            Self::Exited(status) => *status,
-            Self::TimedOut => TIMED_OUT,
-            Self::NotStarted { .. } | Self::Died { .. } => NO_VM,
-        }
-    }
-
-    /// Explains an end that was not the command's own; gives the status.
-    pub(crate) fn report(&self, job: &Job) -> i32 {
-        let kernel = &job.kernel.version;
-        match self {
-            Self::Exited(_) => {}
-            Self::TimedOut => eprintln!(
-                "[lab] the command did not end within {}; the VM was ended",
-                seconds(job.timeout)
-            ),
-            Self::NotStarted { console } => eprintln!(
-                "[lab] the VM with Linux {kernel} did not get as far as starting the command. \
-                 The end of its console:\n{console}"
-            ),
-            Self::Died { console } => eprintln!(
-                "[lab] the VM with Linux {kernel} died under the command. \
-                 The end of its console:\n{console}"
-            ),
-        }
-        self.status()
-    }
-}
-
 /// Runs the job to its end, passing its output on as it comes. When this
 /// returns, the VM is gone.
-pub(crate) fn run(job: &Job, stdout: &mut dyn Write, stderr: &mut dyn Write) -> Result<Ending> {
+pub(crate) fn run(job: &Job, stdout: &mut dyn Write, stderr: &mut dyn Write) -> Result<Outcome> {
     let accelerated = kvm::works(&job.kernel)?;
     let directory = Directory::create(job)?;
     let ending = run_in(&directory, job, accelerated, stdout, stderr)?;
-    if matches!(ending, Ending::Exited(_)) {
+    let complaint = complaint(&directory.console_text());
+    if matches!(ending, Ending::Exited(_)) && complaint.is_none() {
         directory.remove();
     } else {
         let path = directory.path().display();
         eprintln!("[lab] output and console are kept in {path}");
     }
-    Ok(ending)
+    Ok(Outcome { ending, complaint })
 }
 
 /// [`run`], with KVM or without.
@@ -173,8 +128,12 @@ pub(crate) fn run_in(
 /// A shell on our own terminal.
 pub(crate) fn shell(job: &Job) -> Result<i32> {
     let accelerated = kvm::works(&job.kernel)?;
+    let script = directory::shell_script(job)?;
     let mut vng = vng(job, accelerated);
-    vng.arg("--cwd").arg(paths::root());
+    vng.arg("--cwd")
+        .arg(paths::root())
+        .arg("--shell")
+        .arg(script);
     let status = vng.status().context("cannot start the VM")?;
     Ok(status
         .code()
@@ -183,25 +142,15 @@ pub(crate) fn shell(job: &Job) -> Result<i32> {
 
 /// The command line that boots the VM, without what to run in it.
 fn vng(job: &Job, accelerated: bool) -> Command {
-    let mut vng = match *CAGE {
-        Cage::Namespace => caged(&["--pid", "--fork", "--kill-child"]),
-        Cage::UserNamespace => caged(&["--map-current-user", "--pid", "--fork", "--kill-child"]),
-        Cage::None => Command::new(paths::venv().join("bin/vng")),
-    };
+    let mut vng = caged(&paths::venv().join("bin/vng"));
     if !accelerated {
         vng.arg("--disable-kvm");
     }
-    vng.args([
-        "--verbose",
-        "--force-9p",
-        "--disable-microvm",
-        "--user",
-        "root",
-    ])
-    .arg("--run")
-    .arg(&job.kernel.image)
-    .args(["--cpus", &job.cpus.to_string(), "--memory", &job.memory])
-    .arg(format!("--rwdir={}", paths::root().display()));
+    vng.args(["--force-9p", "--disable-microvm", "--user", "root"])
+        .arg("--run")
+        .arg(&job.kernel.image)
+        .args(["--cpus", &job.cpus.to_string(), "--memory", &job.memory])
+        .arg(format!("--rwdir={}", paths::root().display()));
     // vng calls its own parts and QEMU by name.
     let mut path = vec![paths::venv().join("bin")];
     path.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
@@ -210,43 +159,6 @@ fn vng(job: &Job, accelerated: bool) -> Command {
         vng.env("PATH", path);
     }
     vng
-}
-
-/// What keeps the VM's processes from outliving us.
-#[derive(Clone, Copy)]
-enum Cage {
-    /// A PID namespace: when its first process dies, the kernel kills the rest.
-    Namespace,
-    /// The same for those who are not root.
-    UserNamespace,
-    /// Only the process group, which does not cover our own death by SIGKILL.
-    None,
-}
-
-static CAGE: LazyLock<Cage> = LazyLock::new(|| {
-    let allows = |options: &[&str]| {
-        let mut unshare = Command::new("unshare");
-        command::output(unshare.args(options).args(["--", "true"])).is_ok()
-    };
-    if allows(&["--pid", "--fork", "--kill-child"]) {
-        Cage::Namespace
-    } else if allows(&["--map-current-user", "--pid", "--fork", "--kill-child"]) {
-        Cage::UserNamespace
-    } else {
-        eprintln!(
-            "[lab] no PID namespace to be had: should this be killed hard, its VM would go on"
-        );
-        Cage::None
-    }
-});
-
-fn caged(options: &[&str]) -> Command {
-    let mut unshare = Command::new("unshare");
-    unshare
-        .args(options)
-        .arg("--")
-        .arg(paths::venv().join("bin/vng"));
-    unshare
 }
 
 /// A running VM; dropped, it is killed.
@@ -260,7 +172,7 @@ impl Machine {
     fn start(job: &Job, directory: &Directory, accelerated: bool) -> Result<Self> {
         let console = File::create(directory.console()).context("create the console's file")?;
         let mut vng = vng(job, accelerated);
-        vng.args(["--name", &directory.name])
+        vng.args(["--verbose", "--name", &directory.name])
             .arg("--")
             .arg(format!(
                 "sh {}",

@@ -1,9 +1,11 @@
 //! `cargo xtask lab …`: a VM of a distribution's kernel over this system's own
 //! files, the checkout writable in it at the same path.
 
+mod cage;
 mod directory;
 mod kvm;
 mod machine;
+mod outcome;
 mod selftest;
 mod stream;
 
@@ -83,8 +85,8 @@ pub(crate) fn run(lab: &Lab) -> Result<i32> {
             let mut job = options.shape.job(options.command.clone())?;
             job.timeout = Duration::from_secs(options.timeout);
             job.env = options.env.iter().map(|pair| split_env(pair)).collect();
-            let ending = run_job(&job, &mut io::stdout(), &mut io::stderr())?;
-            Ok(ending.report(&job))
+            let outcome = run_job(&job, &mut io::stdout(), &mut io::stderr())?;
+            Ok(outcome.report(&job))
         }
         Lab::Shell(shape) => machine::shell(&shape.job(Vec::new())?),
         Lab::Selftest(shape) => {

@@ -8,7 +8,8 @@ use anyhow::{Result, ensure};
 use super::{
     directory::Directory,
     kvm,
-    machine::{self, Ending, Job},
+    machine::{self, Job},
+    outcome::Ending,
 };
 use crate::paths;
 

@@ -47,20 +47,24 @@ pub(crate) fn update(progress: &Progress) -> Result<()> {
     progress.run(apt_get().arg("update"))
 }
 
+/// Files of the lists bear their server's dates; the directory for those on
+/// their way bears that of the last update.
 fn lists_are_fresh() -> bool {
-    let Ok(entries) = std::fs::read_dir("/var/lib/apt/lists") else {
-        return false;
-    };
-    entries
-        .filter_map(Result::ok)
-        .filter(|entry| entry.file_name().to_string_lossy().ends_with("Release"))
-        .filter_map(|entry| entry.metadata().ok()?.modified().ok())
-        .max()
-        .is_some_and(|newest| {
-            SystemTime::now()
-                .duration_since(newest)
-                .is_ok_and(|age| age < LISTS_FRESH)
+    let lists = Path::new("/var/lib/apt/lists");
+    let any = std::fs::read_dir(lists).is_ok_and(|mut entries| {
+        entries.any(|entry| {
+            entry.is_ok_and(|entry| entry.file_name().to_string_lossy().ends_with("Release"))
         })
+    });
+    let updated = lists
+        .join("partial")
+        .metadata()
+        .and_then(|meta| meta.modified());
+    any && updated.is_ok_and(|then| {
+        SystemTime::now()
+            .duration_since(then)
+            .is_ok_and(|age| age < LISTS_FRESH)
+    })
 }
 
 fn is_root() -> bool {

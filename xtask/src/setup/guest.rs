@@ -68,8 +68,11 @@ pub(super) fn ready(fresh: bool) -> Result<Option<String>> {
 }
 
 pub(super) fn make(progress: &Progress) -> Result<String> {
-    let fetched = kernels::fetch(CLOUD[0], progress);
-    if let Err(error) = fetched {
+    if CLOUD
+        .iter()
+        .all(|wanted| kernels::ready(wanted, true).is_none())
+        && let Err(error) = kernels::fetch(CLOUD[0], progress)
+    {
         progress.say(&format!("{error:#}"));
         kernels::fetch(CLOUD[1], progress)?;
     }

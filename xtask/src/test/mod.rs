@@ -152,12 +152,17 @@ fn in_lab(options: &Options, kernel: &str, programs: &Programs, tests: &Path) ->
         job.env
             .push(("VHOST_TUNER_SOAK".to_owned(), "1".to_owned()));
     }
-    let ending = lab::run_job(&job, &mut io::stdout(), &mut io::stderr()).context("the VM")?;
-    let status = ending.report(&job);
+    let outcome = lab::run_job(&job, &mut io::stdout(), &mut io::stderr()).context("the VM")?;
+    let status = outcome.report(&job);
     ensure!(
-        status == 0,
-        "the tests on Linux {} ended with status {status}",
-        job.kernel.version
+        outcome.is_clean(),
+        "the tests on Linux {} ended with status {status}{}",
+        job.kernel.version,
+        if outcome.complaint.is_some() {
+            ", and the kernel complained"
+        } else {
+            ""
+        }
     );
     Ok(())
 }

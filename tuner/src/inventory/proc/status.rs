@@ -20,6 +20,9 @@ pub struct ProcStatus {
     pub allowed_cpus: Option<String>,
     /// Number of threads.
     pub threads: Option<u32>,
+    /// Signals that wait for this thread or for the whole process, bit N-1 for
+    /// signal N.
+    pub pending: u64,
 }
 
 impl ProcStatus {
@@ -50,6 +53,11 @@ impl ProcStatus {
         Self::at(PathBuf::from("/proc/thread-self/status"))
     }
 
+    /// Whether it has been killed and has not ended yet.
+    pub fn is_killed(&self) -> bool {
+        self.pending >> (libc::SIGKILL - 1) & 1 == 1
+    }
+
     fn at(path: PathBuf) -> Result<Self, ProcError> {
         Ok(Self::from_text(&read_text(&path)?))
     }
@@ -69,6 +77,9 @@ impl ProcStatus {
                 "Seccomp" => status.seccomp = value.parse().ok(),
                 "CapEff" => status.capabilities = u64::from_str_radix(value, 16).ok(),
                 "Cpus_allowed_list" => status.allowed_cpus = Some(value.to_owned()),
+                "SigPnd" | "ShdPnd" => {
+                    status.pending |= u64::from_str_radix(value, 16).unwrap_or(0);
+                }
                 "Threads" => status.threads = value.parse().ok(),
                 _ => {}
             }
@@ -99,10 +110,19 @@ mod tests {
                 capabilities: Some(1 << 19),
                 allowed_cpus: Some("0-3,8".into()),
                 threads: Some(6),
+                pending: 0,
             }
         );
         let traced = ProcStatus::from_text("TracerPid:\t77\nnonsense\nUid:\tx\n");
         assert_eq!((traced.tracer, traced.euid), (Some(77), None));
+    }
+
+    #[test]
+    fn a_killed_process_is_told_from_one_with_other_signals() {
+        let killed = "SigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n";
+        assert!(ProcStatus::from_text(killed).is_killed());
+        let other = "SigPnd:\t0000000000000000\nShdPnd:\t0000000000004000\n";
+        assert!(!ProcStatus::from_text(other).is_killed());
     }
 
     #[test]

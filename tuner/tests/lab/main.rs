@@ -1,0 +1,13 @@
+//! Tests on a real vhost_net, run as root inside the lab VM by
+//! `cargo xtask test`. One after the other: they share the kernel.
+
+mod batches;
+mod counts;
+mod detach;
+mod ends;
+mod gaps;
+mod guests;
+mod inventory;
+mod polls;
+mod set;
+mod support;

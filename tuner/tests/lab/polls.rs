@@ -1,0 +1,154 @@
+//! How busy polls end.
+
+use serde_json::Value;
+
+use crate::support::{Calls, Lab, Stat, total};
+
+const OUTCOMES: [&str; 6] = [
+    "poll_own_hits",
+    "poll_peer_hits",
+    "poll_misses",
+    "poll_interrupted",
+    "poll_skipped",
+    "poll_resched",
+];
+
+/// Figures of (rx, tx) after some traffic. All polls are accounted for, and as
+/// many as the function was called.
+fn after(arguments: &[&str]) -> (Value, Value) {
+    let stat = Stat::start();
+    let calls = Calls::of("vhost_net", "vhost_net_busy_poll");
+    let mut lab = Lab::open(arguments);
+    lab.run();
+    let queues = stat.queues(&lab.pid());
+    let of = |direction: &str| {
+        let mut found = queues.iter().filter(|((_, d), _)| d == direction);
+        found.next().unwrap().1.clone()
+    };
+    let (rx, tx) = (of("rx"), of("tx"));
+    for queue in [&rx, &tx] {
+        let sum: u64 = OUTCOMES.iter().map(|outcome| total(queue, outcome)).sum();
+        assert_eq!(sum, total(queue, "polls"), "{queue}");
+        assert_eq!(total(queue, "missed"), 0);
+    }
+    assert_eq!(total(&rx, "polls") + total(&tx, "polls"), calls.count());
+    lab.close();
+    (rx, tx)
+}
+
+/// Share of the polls that ended so.
+fn share(queue: &Value, outcome: &str) -> f64 {
+    total(queue, outcome) as f64 / total(queue, "polls") as f64
+}
+
+#[test]
+fn a_timeout_of_zero_never_polls() {
+    let (rx, tx) = after(&["--mode", "echo", "--packets", "2000"]);
+    assert_eq!((total(&rx, "polls"), total(&tx, "polls")), (0, 0));
+    assert_eq!(total(&rx, "spin_ns") + total(&tx, "spin_ns"), 0);
+}
+
+#[test]
+fn gaps_well_below_the_timeout_are_own_hits() {
+    let (_, tx) = after(&[
+        "--mode",
+        "txburst",
+        "--burst",
+        "1",
+        "--gap-us",
+        "200",
+        "--packets",
+        "2000",
+        "--busyloop-tx",
+        "8000",
+    ]);
+    assert!(total(&tx, "polls") > 1500, "{tx}");
+    assert!(share(&tx, "poll_own_hits") > 0.9, "{tx}");
+}
+
+#[test]
+fn gaps_well_above_the_timeout_are_misses() {
+    let (_, tx) = after(&[
+        "--mode",
+        "txburst",
+        "--burst",
+        "1",
+        "--gap-us",
+        "3000",
+        "--packets",
+        "1000",
+        "--busyloop-tx",
+        "50",
+    ]);
+    assert!(total(&tx, "polls") > 900, "{tx}");
+    assert!(share(&tx, "poll_misses") > 0.9, "{tx}");
+}
+
+#[test]
+fn host_packets_alone_are_own_hits_of_the_receive_ring() {
+    let (rx, tx) = after(&[
+        "--mode",
+        "rxburst",
+        "--burst",
+        "1",
+        "--gap-us",
+        "200",
+        "--packets",
+        "2000",
+        "--busyloop-rx",
+        "8000",
+    ]);
+    assert!(share(&rx, "poll_own_hits") > 0.9, "{rx}");
+    assert_eq!(total(&tx, "polls"), 0);
+}
+
+#[test]
+fn a_spinning_receive_side_finds_the_guests_packets() {
+    let (rx, tx) = after(&[
+        "--mode",
+        "echo",
+        "--packets",
+        "2000",
+        "--busyloop-rx",
+        "8000",
+    ]);
+    assert!(total(&rx, "poll_peer_hits") > 1000, "{rx}");
+    assert_eq!(total(&tx, "polls"), 0);
+    // What it found was run for that reason.
+    assert!(total(&tx, "runs_peer") > 1000, "{tx}");
+}
+
+#[test]
+fn a_spinning_transmit_side_finds_the_hosts_packets() {
+    let (rx, tx) = after(&[
+        "--mode",
+        "echo",
+        "--packets",
+        "2000",
+        "--busyloop-tx",
+        "8000",
+    ]);
+    assert!(total(&tx, "poll_peer_hits") > 1000, "{tx}");
+    assert_eq!(total(&rx, "polls"), 0);
+}
+
+#[test]
+fn time_spun_is_about_the_polls_times_the_timeout() {
+    let (_, tx) = after(&[
+        "--mode",
+        "txburst",
+        "--burst",
+        "1",
+        "--gap-us",
+        "4000",
+        "--packets",
+        "500",
+        "--busyloop-tx",
+        "500",
+    ]);
+    // Every poll that missed spun for its 500 times 1.024 µs and hardly more
+    // in the kernel's own clock, whatever the machine does to the thread.
+    let least = total(&tx, "poll_misses") * 500 * 1024;
+    assert!(total(&tx, "poll_misses") > 400, "{tx}");
+    assert!(total(&tx, "spin_ns") >= least, "{tx}");
+}
