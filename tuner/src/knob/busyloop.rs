@@ -106,7 +106,7 @@ pub enum SetError {
         /// The device.
         what: String,
         /// Why.
-        why: ProbeError,
+        why: Box<ProbeError>,
     },
 }
 
@@ -185,9 +185,10 @@ fn read_back(
     lister: &mut DeviceLister,
     name: &dyn Fn() -> String,
 ) -> Result<Vec<RingChange>, SetError> {
-    let records = lister
-        .list()
-        .map_err(|why| SetError::Unread { what: name(), why })?;
+    let records = lister.list().map_err(|why| SetError::Unread {
+        what: name(),
+        why: Box::new(why),
+    })?;
     let record = records
         .iter()
         .find(|r| r.net == device.net && r.pid == device.pid && r.fd == device.fd)

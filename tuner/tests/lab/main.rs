@@ -1,5 +1,9 @@
 //! Tests on a real vhost_net, run as root inside the lab VM by
 //! `cargo xtask test`. One after the other: they share the kernel.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on ends, and says where"
+)]
 
 mod batches;
 mod counts;

@@ -258,7 +258,7 @@ pub(crate) fn queues(document: &Value, pid: &str) -> Queues {
         .as_array()
         .unwrap()
         .iter()
-        .filter(|q| q["pid"].to_string() == pid)
+        .filter(|q| q["pid"].as_u64() == pid.parse().ok())
         .map(|q| {
             let direction = q["direction"].as_str().unwrap().to_owned();
             ((q["fd"].as_u64().unwrap(), direction), q.clone())
