@@ -142,7 +142,8 @@ fn worker_tid(net: u64, vq: u64) -> u32 {
     read(task, at!(task_pid))
 }
 
-/// `vhost_net_release(inode, file)`: the device's figures are final.
+/// `vhost_net_release(inode, file)`: the device is going. Its last runs may
+/// still come, and still count.
 #[kprobe]
 fn device_released(ctx: ProbeContext) -> u32 {
     let Some(file) = ctx.arg::<u64>(1) else {
@@ -155,5 +156,18 @@ fn device_released(ctx: ProbeContext) -> u32 {
     if let Some(queue) = maps::queue(net, TX) {
         queue.closed = 1;
     }
+    0
+}
+
+/// `vhost_dev_init(dev, …)`: a new device, likely at the address of one that
+/// was released. Other vhost devices are in no map, and nothing happens.
+#[kprobe]
+fn device_opened(ctx: ProbeContext) -> u32 {
+    let Some(dev) = ctx.arg::<u64>(0) else {
+        return 0;
+    };
+    let net = dev.wrapping_sub(u64::from(at!(net_dev)));
+    maps::forget(net, RX);
+    maps::forget(net, TX);
     0
 }

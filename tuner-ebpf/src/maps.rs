@@ -42,15 +42,11 @@ pub(crate) fn queue(net: u64, direction: u32) -> Option<&'static mut Queue> {
     Some(unsafe { &mut *entry })
 }
 
-/// The queue's entry, made if there is none. An address that belonged to a
-/// released device starts anew.
+/// The queue's entry, made if there is none.
 #[inline(always)]
 pub(crate) fn queue_or_new(net: u64, direction: u32) -> Option<&'static mut Queue> {
     if let Some(found) = queue(net, direction) {
-        if found.closed == 0 {
-            return Some(found);
-        }
-        let _ = QUEUES.remove(key(net, direction));
+        return Some(found);
     }
     let blank = BLANK.get(0)?;
     // Losing the race to another CPU is fine: its entry is found below.
@@ -66,6 +62,13 @@ pub(crate) fn queue_or_new(net: u64, direction: u32) -> Option<&'static mut Queu
         );
     }
     made
+}
+
+/// Drops the queue's entry: its address belongs to another device from now on.
+#[inline(always)]
+pub(crate) fn forget(net: u64, direction: u32) {
+    // Most addresses have none.
+    let _ = QUEUES.remove(key(net, direction));
 }
 
 /// Entry of a worker thread, if it has one.

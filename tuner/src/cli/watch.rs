@@ -1,6 +1,7 @@
 //! Keeps samples and inventory together while a command watches.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 use tuner_common::queue::{Queue, RX};
 
@@ -11,6 +12,10 @@ use crate::inventory::{Device, Inventory, link};
 use crate::model::Figures;
 use crate::model::figures::{Counters, Degraded, blank};
 use crate::probe::{Options, ProbeError, Probes, ProgramCost, Sample};
+
+/// Devices are listed anew when a queue comes or goes, and this often anyway: a
+/// backend may change, a VM without traffic come.
+const RELIST: Duration = Duration::from_secs(5);
 
 /// Why `tx_batched` is unknown.
 const NO_CAP: &str = "stock vhost_net has no such setting: it hands over at most 64 packets";
@@ -42,6 +47,10 @@ pub(super) struct Watch {
     inventory: Inventory,
     /// Devices that are known, also those that ended in this interval.
     known: BTreeMap<u64, Device>,
+    /// When the devices were listed last.
+    listed: Instant,
+    /// Queues whose device was gone at the last reading.
+    going: HashSet<(u64, u32)>,
     last: Reading,
     degraded: Degraded,
 }
@@ -60,6 +69,8 @@ impl Watch {
             probes,
             inventory,
             known,
+            listed: Instant::now(),
+            going: HashSet::new(),
             degraded,
         })
     }
@@ -77,24 +88,46 @@ impl Watch {
     /// Reads again: what happened since the last time.
     pub(super) fn next(&mut self) -> Result<Interval, ProbeError> {
         let sample = self.probes.sample()?;
-        let strangers = sample
-            .queues
-            .iter()
-            .any(|((net, _), queue)| queue.0.closed == 0 && !self.known.contains_key(net));
+        let stranger = |(net, _): &&(u64, u32)| !self.known.contains_key(net);
+        let strangers = sample.queues.keys().any(|key| stranger(&key));
         let ended = sample.queues.values().any(|queue| queue.0.closed != 0);
-        if strangers || ended || self.known.is_empty() {
+        if strangers || ended || self.known.is_empty() || self.listed.elapsed() > RELIST {
             self.inventory = Inventory::from_records(&self.probes.devices()?);
             self.known.extend(by_address(&self.inventory));
+            self.listed = Instant::now();
         }
         let now = reading(sample, &self.known);
         let interval = self.between(&now);
-        if ended {
-            self.probes.forget(&now.sample)?;
-        }
         let live: HashSet<u64> = self.inventory.devices.iter().map(|d| d.net).collect();
-        self.known.retain(|net, _| live.contains(net));
+        // A device that is being released still has its last figures to show.
+        let going = |net: u64| {
+            let of_device = now.sample.queues.range((net, 0)..=(net, 1));
+            of_device.into_iter().any(|(_, queue)| queue.0.closed == 0)
+        };
+        self.known
+            .retain(|net, _| live.contains(net) || going(*net));
+        self.forget(&now.sample, &live)?;
         self.last = now;
         Ok(interval)
+    }
+
+    /// Drops what the probes keep of devices that are gone: seen in the sample
+    /// before this one already, since a device that is just being released has
+    /// its last runs still to come.
+    fn forget(&mut self, sample: &Sample, live: &HashSet<u64>) -> Result<(), ProbeError> {
+        let gone: Vec<(u64, u32)> = sample
+            .queues
+            .keys()
+            .filter(|key| !live.contains(&key.0) && self.last.sample.queues.contains_key(key))
+            .copied()
+            .collect();
+        let (again, first): (Vec<_>, Vec<_>) =
+            gone.into_iter().partition(|key| self.going.contains(key));
+        self.going = first.into_iter().collect();
+        if again.is_empty() {
+            return Ok(());
+        }
+        self.probes.forget(&again)
     }
 
     fn between(&self, now: &Reading) -> Interval {

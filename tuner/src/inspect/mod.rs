@@ -20,7 +20,7 @@ use kallsyms::Kallsyms;
 pub use require::{Requirement, requirements};
 
 /// Names that some probe, offset or check asks kallsyms for.
-const WANTED: [&str; 18] = [
+const WANTED: [&str; 16] = [
     "handle_rx",
     "handle_tx",
     "handle_rx_kick",
@@ -36,9 +36,7 @@ const WANTED: [&str; 18] = [
     "vhost_work_queue",
     "tun_fops",
     "tap_fops",
-    "register_kprobe",
-    "perf_event_open",
-    "vhost_net_open",
+    "vhost_dev_init",
 ];
 
 /// Facts about the kernel that this process runs on.

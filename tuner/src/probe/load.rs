@@ -218,27 +218,24 @@ impl Probes {
         })
     }
 
-    /// Drops what is kept for devices that were released and threads that are
-    /// gone. To be called once their last figures were read.
+    /// Drops the queues of devices that are gone, and what is kept for threads
+    /// that are.
     ///
     /// # Errors
     /// If a map cannot be changed.
-    pub fn forget(&mut self, sample: &Sample) -> Result<(), ProbeError> {
+    pub fn forget(&mut self, gone: &[(u64, u32)]) -> Result<(), ProbeError> {
         let mut queues: HashMap<&mut MapData, QueueKey, Queue> = HashMap::try_from(
             self.ebpf
                 .map_mut("QUEUES")
                 .ok_or(ProbeError::Missing("map QUEUES"))?,
         )?;
-        for ((net, direction), queue) in &sample.queues {
-            if queue.0.closed != 0 {
-                let key = QueueKey {
-                    net: *net,
-                    direction: *direction,
-                    zero: 0,
-                };
-                // Gone already is as good.
-                let _ = queues.remove(&key);
-            }
+        for (net, direction) in gone {
+            // Gone already is as good.
+            let _ = queues.remove(&QueueKey {
+                net: *net,
+                direction: *direction,
+                zero: 0,
+            });
         }
         let mut workers: HashMap<&mut MapData, u32, Worker> = HashMap::try_from(
             self.ebpf

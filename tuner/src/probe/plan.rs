@@ -108,7 +108,7 @@ impl Wish {
     }
 }
 
-const WISHES: [Wish; 11] = [
+const WISHES: [Wish; 12] = [
     Wish::new("rx_return", "vhost_net", &["handle_rx"], none, true, RUNS),
     Wish::new("tx_return", "vhost_net", &["handle_tx"], none, true, RUNS),
     Wish::new(
@@ -169,6 +169,14 @@ const WISHES: [Wish; 11] = [
         "device_released",
         "vhost_net",
         &["vhost_net_release"],
+        fixed,
+        false,
+        NOTHING,
+    ),
+    Wish::new(
+        "device_opened",
+        "vhost",
+        &["vhost_dev_init"],
         fixed,
         false,
         NOTHING,
@@ -254,6 +262,7 @@ mod tests {
         "handle_tx",
         "vhost_net_busy_poll",
         "vhost_net_release",
+        "vhost_dev_init",
         "vhost_add_used_and_signal_n",
         "vhost_enable_notify",
         "vhost_notify",
@@ -270,6 +279,7 @@ ffffffffc0b00010 t vhost_worker_queue\t[vhost]
 ffffffffc0b00020 t vhost_notify.constprop.0\t[vhost]
 ffffffffc0b00030 t vhost_add_used_and_signal_n\t[vhost]
 ffffffffc0b00040 t vhost_enable_notify\t[vhost]
+ffffffffc0b00050 t vhost_dev_init\t[vhost]
 ";
 
     fn plan(text: &str, layout: &Layout) -> Plan {

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::command;
 
@@ -138,5 +138,6 @@ pub(super) fn rate(over: Duration) -> Result<f64> {
         reason = "packets of seconds fit an f64 exactly"
     )]
     let sent = (packets()? - before) as f64;
+    ensure!(sent > 0.0, "packets no longer flow");
     Ok(sent / start.elapsed().as_secs_f64())
 }

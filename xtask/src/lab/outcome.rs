@@ -16,7 +16,7 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// Tells what the command could not; gives the status to exit with.
     pub(crate) fn report(&self, job: &Job) -> i32 {
-        if let (Ending::Exited(_), Some(complaint)) = (&self.ending, &self.complaint) {
+        if let Some(complaint) = &self.complaint {
             eprintln!("[lab] the kernel complained meanwhile:\n{complaint}");
         }
         self.ending.report(job)
