@@ -60,7 +60,8 @@ pub struct Layout {
     pub worker: u32,
     /// 1 where the worker hangs on the device rather than on the ring.
     pub worker_in_dev: u32,
-    /// `vhost_worker` → `task_struct` of a kthread worker, or [`ABSENT`].
+    /// `vhost_worker` → `task_struct` of a kthread worker, or [`ABSENT`]. Where
+    /// this and the next are absent, the worker itself is a `task_struct`.
     pub worker_task: u32,
     /// `vhost_worker` → `vhost_task`, or [`ABSENT`].
     pub worker_vtsk: u32,

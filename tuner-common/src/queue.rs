@@ -88,6 +88,9 @@ pub mod missed {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Queue {
+    /// When the entry was made. Another value at the same key means another
+    /// device.
+    pub born: u64,
     /// Runs of the handler by [`cause`].
     pub runs: [u64; cause::COUNT],
     /// Time inside the handler, spinning included, in nanoseconds.
@@ -133,13 +136,13 @@ pub struct Queue {
     /// The programs' own state.
     pub state: State,
     /// Dry moment → more work, in nanoseconds. Written by any context.
-    pub gap: [u32; TIME_BUCKETS],
+    pub gap: [u64; TIME_BUCKETS],
     /// Work queued by a kick or the socket → handler runs, in nanoseconds.
-    pub wake: [u32; TIME_BUCKETS],
+    pub wake: [u64; TIME_BUCKETS],
     /// Length of a run, in nanoseconds.
-    pub run: [u32; TIME_BUCKETS],
+    pub run: [u64; TIME_BUCKETS],
     /// Packets in a hand-over.
-    pub batch: [u32; BATCH_BUCKETS],
+    pub batch: [u64; BATCH_BUCKETS],
 }
 
 /// State between two events of one queue. Not figures.
@@ -241,8 +244,8 @@ mod tests {
 
     #[test]
     fn map_values_have_no_padding() {
-        let counters = (cause::COUNT + flush::COUNT + 2 * outcome::COUNT + missed::COUNT + 10) * 8;
-        let histograms = (3 * TIME_BUCKETS + BATCH_BUCKETS) * 4;
+        let counters = (cause::COUNT + flush::COUNT + 2 * outcome::COUNT + missed::COUNT + 11) * 8;
+        let histograms = (3 * TIME_BUCKETS + BATCH_BUCKETS) * 8;
         assert_eq!(size_of::<State>(), 7 * 8 + 10 * 4);
         assert_eq!(
             size_of::<Queue>(),

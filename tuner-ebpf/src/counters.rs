@@ -6,7 +6,7 @@ use tuner_common::hist::{TIME_BUCKETS, time_bucket};
 use tuner_common::queue::Queue;
 
 // The compiler offers no atomic read-modify-write for this target (it has no
-// compare-and-swap before BPF v3), so the three that are needed stand here.
+// compare-and-swap before BPF v3), so the two that are needed stand here.
 
 /// Adds to a counter that any context may add to.
 #[inline(always)]
@@ -15,15 +15,6 @@ pub(crate) fn add(counter: *mut u64, by: u64) {
     // bytes; all concurrent access to it is atomic.
     unsafe {
         asm!("lock *(u64 *)({0} + 0) += {1}", in(reg) counter, in(reg) by);
-    }
-}
-
-/// Adds one to a bucket that any context may add to.
-#[inline(always)]
-fn bump(bucket: *mut u32) {
-    // SAFETY: as for `add`, aligned to four bytes.
-    unsafe {
-        asm!("lock *(u32 *)({0} + 0) += {1}", in(reg) bucket, in(wreg) 1u32);
     }
 }
 
@@ -54,10 +45,10 @@ pub(crate) fn put(stamp: &mut u64, value: u64) {
 
 /// Adds a time to a histogram that only the queue's worker writes.
 #[inline(always)]
-pub(crate) fn record(histogram: &mut [u32; TIME_BUCKETS], ns: u64) {
+pub(crate) fn record(histogram: &mut [u64; TIME_BUCKETS], ns: u64) {
     let bucket = time_bucket(ns);
     if bucket < TIME_BUCKETS {
-        histogram[bucket] = histogram[bucket].wrapping_add(1);
+        histogram[bucket] += 1;
     }
 }
 
@@ -76,6 +67,6 @@ pub(crate) fn end_gap(queue: &mut Queue, now: u64) {
     add(&mut queue.gap_ns, gap);
     let bucket = time_bucket(gap);
     if bucket < TIME_BUCKETS {
-        bump(&mut queue.gap[bucket]);
+        add(&mut queue.gap[bucket], 1);
     }
 }

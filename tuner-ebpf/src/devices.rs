@@ -136,6 +136,10 @@ fn worker_tid(net: u64, vq: u64) -> u32 {
     if task == 0 && at!(worker_task) != ABSENT {
         task = read(worker, at!(worker_task));
     }
+    if at!(worker_vtsk) == ABSENT && at!(worker_task) == ABSENT {
+        // Before there was a structure for it, the worker was the task.
+        task = worker;
+    }
     if task == 0 {
         return 0;
     }

@@ -35,7 +35,7 @@ fn batch_done(ctx: ProbeContext) -> u32 {
     queue.batch_packets += count;
     let bucket = batch_bucket(count);
     if bucket < BATCH_BUCKETS {
-        queue.batch[bucket] = queue.batch[bucket].wrapping_add(1);
+        queue.batch[bucket] += 1;
     }
     if queue.state.flush_open != 0 {
         // A second hand-over with neither a poll nor the run's end between:

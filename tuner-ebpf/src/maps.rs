@@ -50,18 +50,21 @@ pub(crate) fn queue_or_new(net: u64, direction: u32) -> Option<&'static mut Queu
     }
     let blank = BLANK.get(0)?;
     // Losing the race to another CPU is fine: its entry is found below.
-    let _ = QUEUES.insert(key(net, direction), blank, u64::from(BPF_NOEXIST));
-    let made = queue(net, direction);
-    if made.is_none()
-        && let Some(lost) = LOST.get_ptr_mut(0)
-    {
-        // SAFETY: the array's only value stays in place.
-        crate::counters::add(
-            unsafe { core::ptr::addr_of_mut!((*lost).queue_map_full) },
-            1,
-        );
+    let inserted = QUEUES.insert(key(net, direction), blank, u64::from(BPF_NOEXIST));
+    let Some(made) = queue(net, direction) else {
+        if let Some(lost) = LOST.get_ptr_mut(0) {
+            // SAFETY: the array's only value stays in place.
+            crate::counters::add(
+                unsafe { core::ptr::addr_of_mut!((*lost).queue_map_full) },
+                1,
+            );
+        }
+        return None;
+    };
+    if inserted.is_ok() {
+        made.born = crate::run::now_ns();
     }
-    made
+    Some(made)
 }
 
 /// Drops the queue's entry: its address belongs to another device from now on.

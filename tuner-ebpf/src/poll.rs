@@ -34,7 +34,7 @@ fn poll_enter(ctx: ProbeContext) -> u32 {
     worker.polling = 1;
     worker.saw = 0;
     let index = last_avail(net, direction);
-    decide(queue, index);
+    decide(queue, index, false);
     if queue.state.flush_open != 0 {
         queue.state.flush_open = 0;
         queue.flushes[flush::DRY as usize] += 1;
@@ -87,20 +87,21 @@ fn notify_enabled(_ctx: ProbeContext) -> u32 {
 
 /// Settles what happened up to ring index `index`: the outcome of the last
 /// poll, and the end of a gap that progress has ended. True if there was
-/// progress since the last time.
+/// progress since the last time; `found` says that there was although the
+/// index does not show it.
 #[inline(always)]
-pub(crate) fn decide(queue: &mut Queue, index: u32) -> bool {
-    let progress = queue.state.seen_index != index;
+pub(crate) fn decide(queue: &mut Queue, index: u32, found: bool) -> bool {
+    let progress = found || queue.state.seen_index != index;
     queue.state.seen_index = index;
     let polled = queue.state.poll_open != 0;
     if progress {
         // Work came while the last poll spun, or had come before the run.
-        let found = if polled {
+        let since = if polled {
             queue.state.poll_end
         } else {
             queue.state.run_at
         };
-        end_gap(queue, found);
+        end_gap(queue, since);
         queue.state.dry_poll = 0;
     }
     if polled {

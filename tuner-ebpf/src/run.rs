@@ -63,9 +63,12 @@ fn enter(ctx: &ProbeContext, direction: u32) {
         // still known; how long it took is not.
         queue.missed[missed::RUN_RETURN as usize] += 1;
         queue.packets += u64::from(index.wrapping_sub(queue.state.run_index) & 0xffff);
-        poll::decide(queue, index);
+        poll::decide(queue, index, false);
         // A hand-over of that run stays without a cause.
         queue.state.flush_open = 0;
+    }
+    if worker.running != 0 && worker.polling != 0 {
+        queue.missed[missed::POLL_RETURN as usize] += 1;
     }
     worker.net = net;
     worker.direction = direction;
@@ -145,9 +148,16 @@ fn leave(ctx: &RetProbeContext) {
     };
     if worker.running == 0 || queue.state.running == 0 {
         queue.missed[missed::RUN_ENTRY as usize] += 1;
+        // What woke this run would be taken for the cause of the next.
+        take(&mut queue.state.kick_at);
+        take(&mut queue.state.socket_at);
         return;
     }
     worker.running = 0;
+    if worker.polling != 0 {
+        worker.polling = 0;
+        queue.missed[missed::POLL_RETURN as usize] += 1;
+    }
     queue.state.running = 0;
 
     let now = now_ns();
@@ -157,9 +167,15 @@ fn leave(ctx: &RetProbeContext) {
     queue.run_ns += took;
     record(&mut queue.run, took);
 
+    // RX waits for its socket exactly when the socket ran dry; TX waits for
+    // its socket only when that took no more.
+    let waits: u64 = read(net, socket_poll_offset(direction) + at!(poll_wqh));
+    let refused = direction == TX && waits != 0;
     let interrupted =
         queue.state.poll_open != 0 && queue.state.poll_saw & poll_saw::INTERRUPTED != 0;
-    let progress = poll::decide(queue, index);
+    // A packet that the socket refused is put back in the ring: the index
+    // does not show that the poll had found it.
+    let progress = poll::decide(queue, index, refused);
     let interrupted = interrupted && !progress;
     // The handler puts itself back in the queue for two reasons: its weight,
     // or a spin that was interrupted.
@@ -172,9 +188,12 @@ fn leave(ctx: &RetProbeContext) {
     if weight {
         return;
     }
-    // RX waits for its socket exactly when the socket ran dry; TX waits for
-    // its socket only when that took no more.
-    let waits: u64 = read(net, socket_poll_offset(direction) + at!(poll_wqh));
+    if read::<u64>(net, vq_offset(direction) + at!(vq_backend)) == 0 {
+        // The ring is stopped: a guest reboots or the VM is being taken down.
+        // That is no gap in its traffic.
+        take(&mut queue.state.dry_since);
+        return;
+    }
     let dry = if direction == RX {
         waits != 0 || interrupted
     } else {
@@ -182,6 +201,13 @@ fn leave(ctx: &RetProbeContext) {
     };
     if !dry {
         queue.starved += 1;
+        // There is work; what is missing is the other side's room for it.
+        let found = if queue.state.dry_poll != 0 {
+            queue.state.poll_end
+        } else {
+            now
+        };
+        end_gap(queue, found);
         return;
     }
     note_dry(queue, direction, now);

@@ -55,18 +55,36 @@ pub(super) fn run(options: Options) -> Outcome {
             }
         }
     }
+    let shown = show(&options, &kernel.release, able, &list, &attached);
+    if able {
+        Ok(shown?)
+    } else {
+        Err(Failure::Unable(anyhow!(
+            "vhost_net cannot be measured on this system (kernel {})",
+            kernel.release
+        )))
+    }
+}
+
+fn show(
+    options: &Options,
+    kernel: &str,
+    can_measure: bool,
+    list: &[Requirement],
+    attached: &[Attached],
+) -> anyhow::Result<()> {
     if options.output.is_json() {
         let document = Document {
             schema: 1,
-            kernel: &kernel.release,
-            can_measure: able,
-            requirements: &list,
-            attached: &attached,
+            kernel,
+            can_measure,
+            requirements: list,
+            attached,
         };
         write_json(&document, options.output.json)?;
     } else {
         let mut out = std::io::stdout().lock();
-        for requirement in &list {
+        for requirement in list {
             let mark = match (requirement.met, requirement.essential) {
                 (true, _) => "ok",
                 (false, true) => "NO",
@@ -75,12 +93,5 @@ pub(super) fn run(options: Options) -> Outcome {
             writeln!(out, "{mark}  {}", requirement.sentence)?;
         }
     }
-    if able {
-        Ok(())
-    } else {
-        Err(Failure::Unable(anyhow!(
-            "vhost_net cannot be measured on this system (kernel {})",
-            kernel.release
-        )))
-    }
+    Ok(())
 }

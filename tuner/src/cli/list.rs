@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use anyhow::anyhow;
 use clap::Args;
 use serde::Serialize;
 
@@ -133,6 +134,7 @@ fn from_proc(target: Option<&str>, notes: &mut Vec<String>) -> anyhow::Result<Ve
     let openers = vhost_net_openers()?;
     notes.extend(openers.shortfall());
     let mut queues = Vec::new();
+    let mut candidates = Vec::new();
     for opener in openers.openers {
         let Ok(name) = vm_name(opener.pid) else {
             continue;
@@ -143,6 +145,7 @@ fn from_proc(target: Option<&str>, notes: &mut Vec<String>) -> anyhow::Result<Ve
             let meant = target.is_none_or(|t| {
                 t == name.name || t == pid.to_string() || t == format!("{pid}:{fd_number}")
             });
+            candidates.push(format!("{pid}:{fd_number} ({})", name.name));
             if !meant {
                 continue;
             }
@@ -158,7 +161,17 @@ fn from_proc(target: Option<&str>, notes: &mut Vec<String>) -> anyhow::Result<Ve
             }
         }
     }
-    Ok(queues)
+    match target {
+        Some(target) if queues.is_empty() => Err(anyhow!(
+            "no VM, process or device is called `{target}`; there is: {}",
+            if candidates.is_empty() {
+                "nothing".to_owned()
+            } else {
+                candidates.join(", ")
+            }
+        )),
+        _ => Ok(queues),
+    }
 }
 
 fn print(queues: &[Queue]) -> anyhow::Result<()> {

@@ -79,6 +79,8 @@ pub fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level))
         .format_timestamp(None)
         .init();
+    // Only what is there to be read goes down with its reader.
+    let reading = matches!(cli.command, Command::List(_) | Command::Stat(_));
     let outcome = match cli.command {
         Command::Check(options) => check::run(options),
         Command::List(options) => list::run(options),
@@ -88,7 +90,7 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read our output has seen enough.
-        Err(Failure::Failed(error)) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(Failure::Failed(error)) if reading && is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(Failure::Failed(error)) => complain(&error, 1),
         Err(Failure::Unable(error)) => complain(&error, 3),
     }

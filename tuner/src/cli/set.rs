@@ -1,6 +1,7 @@
 //! `vhost-tuner set`.
 
 use std::io::Write;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
@@ -12,7 +13,8 @@ use crate::inspect::Kernel;
 use crate::inventory::device::direction_name;
 use crate::inventory::{Device, Inventory, Target};
 use crate::knob::busyloop::LONGEST_US;
-use crate::knob::{self, Change, Report, inject};
+use crate::knob::inject::{self, InjectError};
+use crate::knob::{self, Change, Report, SetError};
 use crate::probe::DeviceLister;
 
 /// Options of `set`.
@@ -71,9 +73,18 @@ pub(super) fn run(options: Options) -> Outcome {
         rx: options.busyloop_rx,
         tx: options.busyloop_tx,
     };
+    // From here on a signal must not end this program: a thread of the target
+    // may be running our call.
+    let stop = super::signals::deferred()?;
     let mut changes = Vec::new();
     let mut failure = None;
     for device in devices {
+        if stop.load(Ordering::Relaxed) {
+            failure = Some(Failure::Failed(anyhow!(
+                "interrupted; devices that are not listed were left alone"
+            )));
+            break;
+        }
         if options.dry_run {
             changes.extend(planned(device, change));
             continue;
@@ -81,19 +92,29 @@ pub(super) fn run(options: Options) -> Outcome {
         match knob::set(device, change, &mut lister) {
             Ok(report) => changes.extend(done(device, &report)),
             Err(why) => {
-                failure = Some(why);
+                failure = Some(because(why));
                 break;
             }
         }
     }
-    show(&options, changes)?;
+    let shown = show(&options, changes);
     // A thread that could not be put back yet must not be left behind.
     while !inject::wait_until_idle(Duration::from_secs(10)) {
         log::warn!("waiting for a call inside the target to return; do not kill this program");
     }
     match failure {
-        Some(why) => Err(why.into()),
-        None => Ok(()),
+        Some(why) => Err(why),
+        None => Ok(shown?),
+    }
+}
+
+fn because(why: SetError) -> Failure {
+    match why {
+        SetError::Inject {
+            why: InjectError::Unsupported,
+            ..
+        } => Failure::Unable(why.into()),
+        why => Failure::Failed(why.into()),
     }
 }
 

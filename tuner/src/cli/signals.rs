@@ -20,6 +20,16 @@ pub(super) fn stop_flag() -> io::Result<StopFlag> {
     Ok(flag)
 }
 
+/// Has every signal that asks to end set a flag and do nothing else.
+pub(super) fn deferred() -> io::Result<StopFlag> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&flag))?;
+    }
+    Ok(flag)
+}
+
 /// Sleeps up to `until`; false if it was asked to stop before.
 pub(super) fn sleep_until(until: Instant, stop: &StopFlag) -> bool {
     const LOOK: Duration = Duration::from_millis(50);

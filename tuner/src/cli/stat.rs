@@ -55,7 +55,8 @@ struct Document<'a> {
     lost: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     own_cost: Option<Vec<Cost<'a>>>,
-    probe_misses: u64,
+    /// Null where the kernel does not count them.
+    probe_misses: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -82,6 +83,10 @@ pub(super) fn run(options: Options) -> Outcome {
             log::info!("{figure} is unknown: {why}");
         }
     }
+    if let Some(target) = &options.target {
+        // Unknown and ambiguous names are refused as everywhere else.
+        Target(target.clone()).resolve(watch.inventory())?;
+    }
     let stop = super::signals::stop_flag()?;
     let step = Duration::from_secs_f64(options.interval);
     let mut next = Instant::now() + step;
@@ -90,12 +95,14 @@ pub(super) fn run(options: Options) -> Outcome {
         if !super::signals::sleep_until(next, &stop) {
             return Ok(());
         }
-        next += step;
+        // A reading that took too long puts the next ones off, rather than
+        // crowding them.
+        next = (next + step).max(Instant::now());
         let mut interval = watch.next()?;
         if let Some(target) = &options.target {
             interval.queues.retain(|q| is_meant(q, target));
-            if interval.queues.is_empty() && done == 0 {
-                return Err(no_such(target, &watch));
+            if interval.queues.is_empty() {
+                return Err(no_such(target, done));
             }
         }
         print(&options, &interval, &watch, done)?;
@@ -113,11 +120,11 @@ fn is_meant(figures: &Figures, target: &str) -> bool {
         || target == format!("{}:{}", figures.pid, figures.fd)
 }
 
-fn no_such(target: &str, watch: &Watch) -> Failure {
-    match Target(target.to_owned()).resolve(watch.inventory()) {
-        Err(why) => Failure::Failed(why.into()),
-        Ok(_) => Failure::Failed(anyhow!("`{target}` ended before it was measured")),
-    }
+fn no_such(target: &str, done: u64) -> Failure {
+    Failure::Failed(match done {
+        0 => anyhow!("`{target}` ended before it was measured"),
+        _ => anyhow!("`{target}` has ended"),
+    })
 }
 
 fn print(options: &Options, interval: &Interval, watch: &Watch, done: u64) -> anyhow::Result<()> {
@@ -139,7 +146,7 @@ fn print(options: &Options, interval: &Interval, watch: &Watch, done: u64) -> an
             degraded: watch.degraded(),
             lost: interval.lost,
             own_cost,
-            probe_misses: interval.programs.iter().map(|p| p.missed).sum(),
+            probe_misses: probe_misses(interval, watch),
         };
         return write_json(&document, options.output.json);
     }
@@ -155,6 +162,12 @@ fn print(options: &Options, interval: &Interval, watch: &Watch, done: u64) -> an
         writeln!(out, "own cost: {runs} program runs, {share:.3} % of a core")?;
     }
     let missed = interval.queues.iter().map(|q| q.totals.missed).sum::<u64>() + interval.lost;
+    if let Some(misses) = probe_misses(interval, watch).filter(|misses| *misses > 0) {
+        writeln!(
+            out,
+            "probes: {misses} program runs were missed in this interval"
+        )?;
+    }
     if missed > 0 {
         writeln!(
             out,
@@ -163,6 +176,12 @@ fn print(options: &Options, interval: &Interval, watch: &Watch, done: u64) -> an
     }
     out.flush()?;
     Ok(())
+}
+
+/// How often a program was not run in the interval, where the kernel counts it.
+fn probe_misses(interval: &Interval, watch: &Watch) -> Option<u64> {
+    let known = !watch.degraded().contains_key("probe_misses");
+    known.then(|| interval.programs.iter().map(|p| p.missed).sum())
 }
 
 fn table(interval: &Interval) -> Table {

@@ -7,7 +7,7 @@ use tuner_common::queue::{Queue, RX};
 
 use crate::inspect::Kernel;
 use crate::inventory::device::direction_name;
-use crate::inventory::proc::WorkerFacts;
+use crate::inventory::proc::schedstat;
 use crate::inventory::{Device, Inventory, link};
 use crate::model::Figures;
 use crate::model::figures::{Counters, Degraded, blank};
@@ -24,7 +24,7 @@ const NO_CAP: &str = "stock vhost_net has no such setting: it hands over at most
 struct Reading {
     sample: Sample,
     /// Worker → (time on a CPU, time waiting for one), in nanoseconds.
-    workers: HashMap<u32, (u64, Option<u64>)>,
+    workers: HashMap<u32, (u64, u64)>,
     /// Interface → packets that the tap dropped on their way to the guest.
     drops: HashMap<u32, u64>,
 }
@@ -49,8 +49,8 @@ pub(super) struct Watch {
     known: BTreeMap<u64, Device>,
     /// When the devices were listed last.
     listed: Instant,
-    /// Queues whose device was gone at the last reading.
-    going: HashSet<(u64, u32)>,
+    /// Queues whose device was gone at the last reading, with their birth.
+    going: HashSet<((u64, u32), u64)>,
     last: Reading,
     degraded: Degraded,
 }
@@ -88,8 +88,11 @@ impl Watch {
     /// Reads again: what happened since the last time.
     pub(super) fn next(&mut self) -> Result<Interval, ProbeError> {
         let sample = self.probes.sample()?;
-        let stranger = |(net, _): &&(u64, u32)| !self.known.contains_key(net);
-        let strangers = sample.queues.keys().any(|key| stranger(&key));
+        let strangers = sample.queues.iter().any(|(key, queue)| {
+            let before = self.last.sample.queues.get(key);
+            let reborn = before.is_some_and(|before| before.0.born != queue.0.born);
+            reborn || !self.known.contains_key(&key.0)
+        });
         let ended = sample.queues.values().any(|queue| queue.0.closed != 0);
         if strangers || ended || self.known.is_empty() || self.listed.elapsed() > RELIST {
             self.inventory = Inventory::from_records(&self.probes.devices()?);
@@ -115,11 +118,11 @@ impl Watch {
     /// before this one already, since a device that is just being released has
     /// its last runs still to come.
     fn forget(&mut self, sample: &Sample, live: &HashSet<u64>) -> Result<(), ProbeError> {
-        let gone: Vec<(u64, u32)> = sample
+        let gone: Vec<((u64, u32), u64)> = sample
             .queues
-            .keys()
-            .filter(|key| !live.contains(&key.0) && self.last.sample.queues.contains_key(key))
-            .copied()
+            .iter()
+            .filter(|(key, queue)| !live.contains(&key.0) || queue.0.closed != 0)
+            .map(|(key, queue)| (*key, queue.0.born))
             .collect();
         let (again, first): (Vec<_>, Vec<_>) =
             gone.into_iter().partition(|key| self.going.contains(key));
@@ -172,7 +175,8 @@ impl Watch {
         };
         let cpu = now.workers.get(&tid).zip(self.last.workers.get(&tid));
         let share = |ns: u64| round(ns as f64 / 1e7 / seconds);
-        let ifindex = info.ring.ifindex;
+        // An interface index means something in our own namespace only.
+        let ifindex = device.link.as_ref().map_or(0, |link| link.ifindex);
         let drops = now.drops.get(&ifindex).zip(self.last.drops.get(&ifindex));
         Figures {
             vm: device.vm.name.clone(),
@@ -185,8 +189,7 @@ impl Watch {
             busyloop_timeout_us: if ran { seen.timeout } else { info.ring.timeout },
             tx_batched: None,
             worker_cpu_percent: cpu.map(|(now, then)| share(now.0.saturating_sub(then.0))),
-            worker_wait_percent: cpu
-                .and_then(|(now, then)| Some(share(now.1?.saturating_sub(then.1?)))),
+            worker_wait_percent: cpu.map(|(now, then)| share(now.1.saturating_sub(then.1))),
             tap_dropped: drops
                 .filter(|_| direction == RX)
                 .map(|(now, then)| now.saturating_sub(*then)),
@@ -213,8 +216,8 @@ fn reading(sample: Sample, known: &BTreeMap<u64, Device>) -> Reading {
     let workers = tids
         .into_iter()
         .filter_map(|tid| {
-            let facts = WorkerFacts::read(i32::try_from(tid).ok()?).ok()?;
-            Some((tid, (facts.run_ns, facts.wait_ns)))
+            let (run_ns, wait_ns) = schedstat(i32::try_from(tid).ok()?).ok()??;
+            Some((tid, (run_ns, wait_ns)))
         })
         .collect();
     let drops = link::links()

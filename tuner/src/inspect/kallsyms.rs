@@ -65,14 +65,15 @@ impl Kallsyms {
     }
 
     /// Functions called `base` or clones of it that live in `module` or in the
-    /// kernel image; the plain one first.
+    /// kernel image; the module's before the image's, which may be somebody
+    /// else's, and the plain one before clones.
     #[must_use]
     pub fn functions(&self, base: &str, module: &str) -> Vec<&Symbol> {
         let mut found: Vec<_> = self
             .all(base)
             .filter(|s| s.text && s.module.as_deref().is_none_or(|m| m == module))
             .collect();
-        found.sort_by_key(|s| s.is_clone());
+        found.sort_by_key(|s| (s.module.is_none(), s.is_clone()));
         found
     }
 
@@ -154,6 +155,14 @@ ffffffff81000000 T _text
         assert_eq!(symbols().namesakes("handle_tx"), 2);
         assert_eq!(symbols().namesakes("vhost_signal"), 1);
         assert_eq!(symbols().namesakes("vhost_notify.constprop.0"), 1);
+    }
+
+    #[test]
+    fn a_modules_function_comes_before_a_namesake_of_the_image() {
+        let text = format!("ffffffff81000000 t handle_tx\n{TEXT}");
+        let symbols = Kallsyms::parse(&text, &["handle_tx"]);
+        let found = symbols.function("handle_tx", "vhost_net");
+        assert_eq!(found.and_then(|s| s.module.as_deref()), Some("vhost_net"));
     }
 
     #[test]

@@ -55,6 +55,11 @@ pub struct Kernel {
     pub lockdown: Option<String>,
     /// State of vhost_net.
     pub vhost_net: ModuleState,
+    /// True where the kernel counts how often a program was not run because
+    /// another was running on the same CPU.
+    pub program_misses: bool,
+    /// True if vhost_net sends without copying (`experimental_zcopytx`).
+    pub zero_copy: bool,
     /// True if `/dev/vhost-net` exists.
     pub device_node: bool,
     /// True if this process may load BPF programs and read kernel memory.
@@ -85,6 +90,8 @@ impl Kernel {
         let vhost_net = module_state("vhost_net", &symbols);
         let layout = if vhost_net == ModuleState::Absent {
             Err("vhost_net is not loaded".to_owned())
+        } else if !addresses_visible {
+            Err("/proc/kallsyms hides addresses (kernel.kptr_restrict)".to_owned())
         } else {
             find_layout(&symbols)
         };
@@ -92,11 +99,14 @@ impl Kernel {
             release: read_line("/proc/sys/kernel/osrelease").unwrap_or_default(),
             kprobes: kprobes(),
             lockdown: lockdown(),
+            program_misses: layout.as_ref().is_ok_and(|found| found.1),
+            zero_copy: read_line("/sys/module/vhost_net/parameters/experimental_zcopytx")
+                .is_some_and(|value| value != "0"),
             device_node: Path::new("/dev/vhost-net").exists(),
             privileged: privileged(),
             symbols,
             addresses_visible,
-            layout,
+            layout: layout.map(|found| found.0),
             vhost_net,
         }
     }
@@ -151,7 +161,9 @@ fn privileged() -> bool {
     has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON))
 }
 
-fn find_layout(symbols: &Kallsyms) -> Result<Layout, String> {
+/// The layout, and whether this kernel counts programs that were not run: it
+/// does since it reports that of links too.
+fn find_layout(symbols: &Kallsyms) -> Result<(Layout, bool), String> {
     let folder = Path::new("/sys/kernel/btf");
     let kernel_path = folder.join("vmlinux");
     if !kernel_path.exists() {
@@ -184,7 +196,8 @@ fn find_layout(symbols: &Kallsyms) -> Result<Layout, String> {
         }
     })?;
     layout.vhost_net_rdev = vhost_net_device().map_err(|why| format!("/dev/vhost-net: {why}"))?;
-    Ok(layout)
+    let misses = kernel.offset("bpf_link_info", "perf_event.kprobe.missed");
+    Ok((layout, misses.is_ok()))
 }
 
 fn built_in<'a>(kernel: &'a Types, structure: &str) -> Option<&'a Types> {

@@ -2,8 +2,9 @@
 //! process that owns the device, read back from kernel memory.
 
 use std::fmt;
+use std::time::{Duration, Instant};
 
-use super::inject::{self, Call, InjectError, Limits, Target};
+use super::inject::{self, Call, InjectError, Limits, Outcome, Target};
 use crate::inventory::Device;
 use crate::inventory::device::direction_name;
 use crate::inventory::proc::{ProcStat, ProcStatus};
@@ -12,6 +13,9 @@ use crate::probe::{DeviceLister, ProbeError};
 /// Longest timeout that is set: the kernel has no bound of its own, and a
 /// worker that spins for longer than this only burns its CPU.
 pub const LONGEST_US: u32 = 10_000;
+
+/// For how long a fit thread is waited for.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What is asked for a device; none leaves a direction alone. In the kernel's
 /// microseconds (1.024 µs).
@@ -148,7 +152,7 @@ pub fn set(device: &Device, change: Change, lister: &mut DeviceLister) -> Result
         })
         .collect();
     let target = Target { pid, start_time };
-    let outcome = inject::ioctls_in(&target, &calls, &Limits::default()).map_err(|why| {
+    let outcome = call(&target, &calls).map_err(|why| {
         // A process that is being killed first loses its threads, then itself:
         // in between there is nobody left to make the call.
         if matches!(why, InjectError::Ended { .. }) || is_ending(pid) {
@@ -170,6 +174,24 @@ pub fn set(device: &Device, change: Change, lister: &mut DeviceLister) -> Result
         stopped_ns: outcome.stopped_ns,
         tid: outcome.tid,
     })
+}
+
+/// Makes the calls, again and again for a while where no thread is fit for it:
+/// one that starts another process or waits for a disk is so for an instant
+/// only.
+fn call(target: &Target, calls: &[Call]) -> Result<Outcome, InjectError> {
+    let limits = Limits::default();
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match inject::ioctls_in(target, calls, &limits) {
+            Err(InjectError::NoThread { .. })
+                if Instant::now() < until && !is_ending(target.pid) =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// True for a process that has ended or is about to.

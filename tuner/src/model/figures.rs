@@ -83,7 +83,7 @@ impl Counters {
     #[must_use]
     pub fn between(before: Option<&Queue>, after: &Queue, degraded: &Degraded) -> Self {
         let blank = blank();
-        let before = before.filter(|b| is_older(b, after)).unwrap_or(&blank);
+        let before = before.filter(|b| b.born == after.born).unwrap_or(&blank);
         let known = |figure: &str, value: u64| (!degraded.contains_key(figure)).then_some(value);
         let runs = difference(&before.runs, &after.runs);
         let flushes = difference(&before.flushes, &after.flushes);
@@ -93,7 +93,7 @@ impl Counters {
         let run = |which: u32| known("runs_by_cause", runs[which as usize]);
         let flush = |which: u32| known("flushes", flushes[which as usize]);
         let poll = |name, which: u32| known(name, polls[which as usize]);
-        let time = |name: &str, b: &[u32; TIME_BUCKETS], a: &[u32; TIME_BUCKETS]| {
+        let time = |name: &str, b: &[u64; TIME_BUCKETS], a: &[u64; TIME_BUCKETS]| {
             (!degraded.contains_key(name)).then(|| TimeHistogram::between(b, a).quantiles_us())
         };
         let useful = [outcome::OWN_HIT, outcome::PEER_HIT];
@@ -109,17 +109,23 @@ impl Counters {
             runs_socket: run(cause::SOCKET),
             runs_requeue: run(cause::REQUEUE),
             runs_peer: run(cause::PEER),
-            run_ns: after.run_ns - before.run_ns,
-            packets: after.packets - before.packets,
-            batches: known("batches", after.batches - before.batches),
+            run_ns: after.run_ns.saturating_sub(before.run_ns),
+            packets: after.packets.saturating_sub(before.packets),
+            batches: known("batches", after.batches.saturating_sub(before.batches)),
             flushes_cap: flush(flush::CAP),
             flushes_dry: flush(flush::DRY),
             flushes_weight: flush(flush::WEIGHT),
             flushes_single: flush(flush::SINGLE),
-            kicks: known("kicks", after.kicks - before.kicks),
-            socket_wakes: known("kicks", after.socket_wakes - before.socket_wakes),
-            interrupts: known("interrupts", after.interrupts - before.interrupts),
-            starved: after.starved - before.starved,
+            kicks: known("kicks", after.kicks.saturating_sub(before.kicks)),
+            socket_wakes: known(
+                "kicks",
+                after.socket_wakes.saturating_sub(before.socket_wakes),
+            ),
+            interrupts: known(
+                "interrupts",
+                after.interrupts.saturating_sub(before.interrupts),
+            ),
+            starved: after.starved.saturating_sub(before.starved),
             polls: known("polls", polls.iter().sum()),
             poll_own_hits: poll("poll_own_hits", outcome::OWN_HIT),
             poll_peer_hits: poll("poll_peer_hits", outcome::PEER_HIT),
@@ -179,24 +185,11 @@ fn difference<const N: usize>(before: &[u64; N], after: &[u64; N]) -> [u64; N] {
     std::array::from_fn(|i| after[i].saturating_sub(before[i]))
 }
 
-/// False if `after` belongs to another device at the same address: its
-/// monotonic counters went back.
-fn is_older(before: &Queue, after: &Queue) -> bool {
-    let runs = |q: &Queue| q.runs.iter().sum::<u64>();
-    before.packets <= after.packets
-        && runs(before) <= runs(after)
-        && before.kicks <= after.kicks
-        && before.batches <= after.batches
-        && before.run_ns <= after.run_ns
-        && before.interrupts <= after.interrupts
-        && before.starved <= after.starved
-        && before.socket_wakes <= after.socket_wakes
-}
-
 /// A queue that nothing happened to.
 #[must_use]
 pub fn blank() -> Queue {
     Queue {
+        born: 0,
         runs: [0; cause::COUNT],
         run_ns: 0,
         packets: 0,
@@ -261,10 +254,10 @@ mod tests {
 
     #[test]
     fn another_device_at_the_same_address_starts_from_nothing() {
-        let mut after = blank();
-        after.packets = 3;
+        let mut after = busy();
+        after.born = 1;
         let counters = Counters::between(Some(&busy()), &after, &Degraded::new());
-        assert_eq!(counters.packets, 3);
+        assert_eq!(counters.packets, 1000);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The exact list of vhost-net devices, from a BPF iterator over the files of
 //! all tasks (Linux 5.8 and later).
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 
 use aya::Btf;
 use aya::Ebpf;
@@ -69,7 +69,15 @@ pub(super) fn list(ebpf: &mut Ebpf) -> Result<Vec<DeviceRecord>, ProbeError> {
         .into_file()
         .map_err(|why| ProbeError::Devices(std::io::Error::other(why)))?;
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(ProbeError::Devices)?;
+    loop {
+        match file.read_to_end(&mut bytes) {
+            Ok(_) => break,
+            // The kernel asks to come again after a million files without one
+            // of ours.
+            Err(why) if why.kind() == ErrorKind::WouldBlock => {}
+            Err(why) => return Err(ProbeError::Devices(why)),
+        }
+    }
     let mut devices: Vec<_> = bytes
         .chunks_exact(size_of::<Device>())
         .map(record)

@@ -119,6 +119,19 @@ impl Probes {
         for refused in plan.refused {
             probes.degrade(refused.figures, &refused.why);
         }
+        if kernel.zero_copy {
+            probes.degrade(
+                &["kicks", "batches", "batch", "flushes", "gap_us"],
+                "vhost_net sends without copying (experimental_zcopytx), whose completions \
+                 look like kicks and are handed over in another way",
+            );
+        }
+        if !kernel.program_misses {
+            probes.degrade(
+                &["probe_misses"],
+                "this kernel does not count how often a kprobe's program was not run",
+            );
+        }
         for point in plan.points {
             match probes.attach_one(point.program, &point.names) {
                 Ok(to) => {
@@ -218,24 +231,28 @@ impl Probes {
         })
     }
 
-    /// Drops the queues of devices that are gone, and what is kept for threads
-    /// that are.
+    /// Drops the queues of devices that are gone, named by key and birth, and
+    /// what is kept for threads that are.
     ///
     /// # Errors
     /// If a map cannot be changed.
-    pub fn forget(&mut self, gone: &[(u64, u32)]) -> Result<(), ProbeError> {
+    pub fn forget(&mut self, gone: &[((u64, u32), u64)]) -> Result<(), ProbeError> {
         let mut queues: HashMap<&mut MapData, QueueKey, Queue> = HashMap::try_from(
             self.ebpf
                 .map_mut("QUEUES")
                 .ok_or(ProbeError::Missing("map QUEUES"))?,
         )?;
-        for (net, direction) in gone {
-            // Gone already is as good.
-            let _ = queues.remove(&QueueKey {
+        for ((net, direction), born) in gone {
+            let key = QueueKey {
                 net: *net,
                 direction: *direction,
                 zero: 0,
-            });
+            };
+            // The address may be another device's by now.
+            if queues.get(&key, 0).is_ok_and(|queue| queue.born == *born) {
+                // Gone already is as good.
+                let _ = queues.remove(&key);
+            }
         }
         let mut workers: HashMap<&mut MapData, u32, Worker> = HashMap::try_from(
             self.ebpf

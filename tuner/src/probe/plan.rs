@@ -53,6 +53,9 @@ const POLLS: &[&str] = &[
     "poll_skipped",
     "poll_resched",
     "spin_ns",
+    // A hand-over or a gap is told from others by the poll that follows it.
+    "flushes",
+    "gap_us",
 ];
 const BATCHES: &[&str] = &["batches", "batch", "flushes"];
 const INTERRUPTS: &[&str] = &["interrupts"];
@@ -62,6 +65,8 @@ const WAKES: &[&str] = &[
     "wake_us",
     "gap_us",
     "poll_peer_hits",
+    "poll_skipped",
+    "flushes",
 ];
 const NOTHING: &[&str] = &[];
 

@@ -1,6 +1,6 @@
 //! VMs that end at a bad moment.
 
-use crate::support::{Lab, Stat, queues, tuner_output};
+use crate::support::{Lab, Stat, queues, tuner_output, until};
 
 #[test]
 fn while_it_is_measured() {
@@ -8,20 +8,19 @@ fn while_it_is_measured() {
     let mut lab = Lab::open(&["--mode", "bidir", "--seconds", "60"]);
     let pid = lab.pid();
     lab.go();
-    // Traffic is on.
-    while stat.queues(&pid).values().all(|q| q["packets"] == 0) {}
+    until("traffic is on", || {
+        stat.queues(&pid).values().any(|q| q["packets"] != 0)
+    });
     lab.process().signal(libc::SIGKILL);
     drop(lab);
     // The last figures are marked, then the queues are gone, and stat lives on.
     let mut ended = false;
-    loop {
+    until("its queues are gone", || {
         let document = stat.process().next().expect("stat ended with the VM");
         let found = queues(&document, &pid);
         ended |= found.values().any(|q| q["ended"] == true);
-        if found.is_empty() {
-            break;
-        }
-    }
+        found.is_empty()
+    });
     assert!(ended, "no queue was marked as ended");
     // A later VM, likely at the same kernel address, starts from nothing.
     let mut lab = Lab::open(&["--mode", "txburst", "--burst", "1", "--packets", "100"]);
@@ -54,6 +53,7 @@ fn while_it_is_set() {
 
     let kernel = Kernel::inspect();
     let mut lister = DeviceLister::new(&kernel).unwrap();
+    let mut refused = 0;
     for round in 0..20u64 {
         let mut lab = Lab::open(&["--mode", "bidir", "--seconds", "60"]);
         lab.go();
@@ -74,9 +74,11 @@ fn while_it_is_set() {
             if let Err(why) = set(&device, change, &mut lister) {
                 let said = why.to_string();
                 assert!(said.contains("ended"), "{said}");
+                refused += 1;
                 break;
             }
         }
         killer.join().unwrap();
     }
+    assert_eq!(refused, 20, "rounds in which the process ended first");
 }

@@ -35,11 +35,13 @@ fn the_kernel_uses_what_was_set() {
         "200",
         "--json",
     ]);
+    assert_eq!(set["changes"].as_array().unwrap().len(), 2);
     for (row, want) in set["changes"].as_array().unwrap().iter().zip([300, 200]) {
         assert_eq!(row["before_us"], 0);
         assert_eq!(row["after_us"], want);
     }
     let list = queues(&tuner_json(&["list", "--json"]), &lab.pid());
+    assert_eq!(list.len(), 2);
     for ((_, direction), queue) in &list {
         let want = if direction == "rx" { 300 } else { 200 };
         assert_eq!(queue["busyloop_timeout_us"], want);
@@ -125,13 +127,12 @@ fn many_sets_under_load_go_unnoticed() {
         .cloned()
         .collect();
     assert_eq!(devices.len(), 2);
-    lab.go();
-    let traffic: Flag = Arc::new(AtomicBool::new(true));
+    let traffic: Flag = Arc::new(AtomicBool::new(false));
     let setter = std::thread::spawn({
         let traffic = Arc::clone(&traffic);
         move || {
             let mut stops = Vec::new();
-            let mut under_load = 0u32;
+            let mut under_load = 0usize;
             for number in 0..sets() {
                 let device = &devices[number as usize % devices.len()];
                 let value = number % 7 * 10;
@@ -139,22 +140,24 @@ fn many_sets_under_load_go_unnoticed() {
                     rx: Some(value),
                     tx: Some(value + 5),
                 };
+                let before = traffic.load(Ordering::Relaxed);
                 let report = set(device, change, &mut lister).unwrap();
+                under_load += usize::from(before && traffic.load(Ordering::Relaxed));
                 let now: Vec<u32> = report.rings.iter().map(|r| r.after).collect();
                 assert_eq!(now, [value, value + 5]);
                 stops.push(report.stopped_ns / 1000);
-                under_load += u32::from(traffic.load(Ordering::Relaxed));
             }
             (stops, under_load)
         }
     });
-    let mut result = lab.result();
-    // More traffic until all sets are made.
-    while !setter.is_finished() {
+    // Traffic until all sets are made.
+    let mut result = serde_json::Value::Null;
+    while result.is_null() || !setter.is_finished() {
         lab.go();
+        traffic.store(true, Ordering::Relaxed);
         result = lab.result();
+        traffic.store(false, Ordering::Relaxed);
     }
-    traffic.store(false, Ordering::Relaxed);
     let (mut stops, under_load) = setter.join().unwrap();
     stops.sort_unstable();
     println!(
@@ -164,7 +167,11 @@ fn many_sets_under_load_go_unnoticed() {
         stops[stops.len() * 99 / 100],
         stops[stops.len() - 1]
     );
-    assert_eq!(under_load as usize, stops.len());
+    assert!(
+        under_load * 2 > stops.len(),
+        "{under_load} of {} sets were made under load",
+        stops.len()
+    );
     let sitters = result["sitters"].as_array().unwrap();
     assert_eq!(sitters.len(), 6);
     for sitter in sitters {

@@ -171,6 +171,31 @@ impl Lab {
         &self.lines
     }
 
+    /// Threads that work for its devices: kthreads, or threads of its own.
+    pub(crate) fn workers(&self) -> Vec<String> {
+        let named = format!("vhost-{}", self.pid());
+        let mut found = Vec::new();
+        for folder in ["/proc".to_owned(), format!("/proc/{}/task", self.pid())] {
+            for entry in std::fs::read_dir(folder).unwrap().map_while(Result::ok) {
+                let comm = std::fs::read_to_string(entry.path().join("comm"));
+                if comm.is_ok_and(|comm| comm.trim() == named) {
+                    found.push(entry.file_name().to_string_lossy().into_owned());
+                }
+            }
+        }
+        assert!(!found.is_empty(), "no worker is called {named}");
+        found
+    }
+
+    /// Gives the guest and the host's end one CPU and the workers another, so
+    /// that the scheduler has no reason to end a spin.
+    pub(crate) fn pin(&self) {
+        run("taskset", &["-a", "-p", "-c", "1", &self.pid()]);
+        for worker in self.workers() {
+            run("taskset", &["-p", "-c", "2", &worker]);
+        }
+    }
+
     /// Starts the traffic.
     pub(crate) fn go(&mut self) {
         self.lines.say("go");

@@ -54,6 +54,7 @@ pub(crate) use self::inside::run as run_inside;
 
 const NEEDED: &[Step] = &[
     Step::LabPackages,
+    Step::Qemu,
     Step::TrafficPackages,
     Step::ComparePackages,
     Step::VirtmeNg,

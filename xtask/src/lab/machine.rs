@@ -19,7 +19,10 @@ use super::{
     outcome::{Ending, Outcome, complaint},
     stream::Follow,
 };
-use crate::{command, paths, setup::Kernel};
+use crate::{
+    command, paths,
+    setup::{self, Kernel},
+};
 
 /// Under emulation a kernel is up in half a minute; loaded machines take longer.
 const BOOT_LIMIT: Duration = Duration::from_secs(240);
@@ -129,7 +132,7 @@ pub(crate) fn run_in(
 pub(crate) fn shell(job: &Job) -> Result<i32> {
     let accelerated = kvm::works(&job.kernel)?;
     let script = directory::shell_script(job)?;
-    let mut vng = vng(job, accelerated);
+    let mut vng = vng(job, accelerated)?;
     vng.arg("--cwd")
         .arg(paths::root())
         .arg("--shell")
@@ -141,10 +144,15 @@ pub(crate) fn shell(job: &Job) -> Result<i32> {
 }
 
 /// The command line that boots the VM, without what to run in it.
-fn vng(job: &Job, accelerated: bool) -> Command {
+fn vng(job: &Job, accelerated: bool) -> Result<Command> {
+    let qemu = setup::qemu()?;
     let mut vng = caged(&paths::venv().join("bin/vng"));
+    vng.arg("--qemu").arg(&qemu.program);
     if !accelerated {
         vng.arg("--disable-kvm");
+        if !qemu.threads {
+            vng.arg("--qemu-opts=-accel tcg,thread=single");
+        }
     }
     vng.args(["--force-9p", "--disable-microvm", "--user", "root"])
         .arg("--run")
@@ -158,7 +166,7 @@ fn vng(job: &Job, accelerated: bool) -> Command {
     if let Ok(path) = env::join_paths(path) {
         vng.env("PATH", path);
     }
-    vng
+    Ok(vng)
 }
 
 /// A running VM; dropped, it is killed.
@@ -171,7 +179,7 @@ struct Machine {
 impl Machine {
     fn start(job: &Job, directory: &Directory, accelerated: bool) -> Result<Self> {
         let console = File::create(directory.console()).context("create the console's file")?;
-        let mut vng = vng(job, accelerated);
+        let mut vng = vng(job, accelerated)?;
         vng.args(["--verbose", "--name", &directory.name])
             .arg("--")
             .arg(format!(

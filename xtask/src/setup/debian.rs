@@ -3,7 +3,7 @@
 use std::{
     collections::HashSet,
     path::Path,
-    process::{Command, Stdio},
+    process::Command,
     sync::{Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
@@ -14,6 +14,9 @@ use crate::{command, progress::Progress};
 
 /// Package lists older than this name versions that may be gone by now.
 const LISTS_FRESH: Duration = Duration::from_secs(60 * 60);
+
+/// Debian's own keys.
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 static UPDATED: Mutex<bool> = Mutex::new(false);
 
@@ -196,7 +199,11 @@ pub(crate) fn depends(package: &str) -> Option<String> {
 
 /// Fetches a package into `dir` and unpacks it there, without installing it.
 pub(crate) fn unpack(package: &str, dir: &Path, progress: &Progress) -> Result<()> {
-    progress.run(apt_get().args(["download", package]).current_dir(dir))?;
+    unpack_with(&mut apt_get(), package, dir, progress)
+}
+
+fn unpack_with(apt: &mut Command, package: &str, dir: &Path, progress: &Progress) -> Result<()> {
+    progress.run(apt.args(["download", package]).current_dir(dir))?;
     let entries = std::fs::read_dir(dir).context("read the download directory")?;
     let archive = entries
         .filter_map(Result::ok)
@@ -204,9 +211,77 @@ pub(crate) fn unpack(package: &str, dir: &Path, progress: &Progress) -> Result<(
         .find(|path| path.extension().is_some_and(|end| end == "deb"))
         .with_context(|| format!("apt-get downloaded nothing for {package}"))?;
     progress.say("unpacking");
-    let mut dpkg = Command::new("dpkg");
-    progress.run(dpkg.arg("-x").arg(&archive).arg(dir).stdin(Stdio::null()))?;
+    progress.run(Command::new("dpkg").arg("-x").arg(&archive).arg(dir))?;
     std::fs::remove_file(&archive).context("remove the unpacked archive")
+}
+
+/// Debian's backports, read without making them known to the system.
+pub(crate) struct Backports {
+    options: Vec<String>,
+}
+
+impl Backports {
+    /// From where this system gets its release; apt's files go into `dir`.
+    pub(crate) fn of(dir: &Path) -> Result<Self> {
+        let release = std::fs::read_to_string("/etc/os-release").context("read os-release")?;
+        let codename = release
+            .lines()
+            .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
+            .context("no VERSION_CODENAME in os-release")?;
+        let format = "$(CODENAME) $(COMPONENT) $(REPO_URI)";
+        let targets = command::output(
+            Command::new("apt-get")
+                .args(["indextargets", "--format", format])
+                .arg("Created-By: Packages"),
+        )?;
+        // Where it is not there, the keys are among those trusted for all.
+        let key = Some(KEYS)
+            .filter(|file| Path::new(file).exists())
+            .map_or_else(String::new, |file| format!("[signed-by={file}] "));
+        let source = backports_source(&targets, codename, &key)
+            .with_context(|| format!("no source of Debian {codename} to find its backports by"))?;
+        for sub in ["lists/partial", "cache/archives/partial"] {
+            std::fs::create_dir_all(dir.join(sub)).context("create a directory for apt")?;
+        }
+        let list = dir.join("sources.list");
+        std::fs::write(&list, source).context("write a list of sources")?;
+        Ok(Self {
+            options: vec![
+                format!("Dir::Etc::sourcelist={}", list.display()),
+                "Dir::Etc::sourceparts=/dev/null".to_owned(),
+                format!("Dir::State::lists={}", dir.join("lists").display()),
+                format!("Dir::Cache={}", dir.join("cache").display()),
+            ],
+        })
+    }
+
+    fn apt_get(&self) -> Command {
+        let mut apt = apt_get();
+        for option in &self.options {
+            apt.args(["-o", option]);
+        }
+        apt
+    }
+
+    /// Reads their package list.
+    pub(crate) fn update(&self, progress: &Progress) -> Result<()> {
+        progress.run(self.apt_get().args(["update", "--error-on=any"]))
+    }
+
+    /// As [`unpack`].
+    pub(crate) fn unpack(&self, package: &str, dir: &Path, progress: &Progress) -> Result<()> {
+        unpack_with(&mut self.apt_get(), package, dir, progress)
+    }
+}
+
+/// The line for a list of sources; `targets` has codename, component and
+/// address of each that is known.
+fn backports_source(targets: &str, codename: &str, key: &str) -> Option<String> {
+    let release = format!("{codename} main ");
+    let address = targets
+        .lines()
+        .find_map(|line| line.strip_prefix(&release))?;
+    Some(format!("deb {key}{address} {codename}-backports main\n"))
 }
 
 #[cfg(test)]
@@ -234,5 +309,15 @@ mod tests {
     fn the_source_is_the_package_itself_unless_said_otherwise() {
         assert_eq!(source_of("Package: a\nSource: qemu (1:7.2)\n", "a"), "qemu");
         assert_eq!(source_of("Package: a\n", "a"), "a");
+    }
+
+    #[test]
+    fn backports_are_where_the_release_is() {
+        let targets = "bookworm-updates main http://a/x\nbookworm main http://a/debian\n";
+        assert_eq!(
+            backports_source(targets, "bookworm", "[k] ").as_deref(),
+            Some("deb [k] http://a/debian bookworm-backports main\n")
+        );
+        assert_eq!(backports_source(targets, "trixie", ""), None);
     }
 }

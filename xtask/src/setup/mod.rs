@@ -5,6 +5,7 @@ mod debian;
 mod guest;
 mod kernels;
 mod packages;
+mod qemu;
 mod tools;
 
 use std::fs::{self, File};
@@ -15,6 +16,7 @@ use clap::{Args, ValueEnum};
 pub(crate) use self::{
     guest::guest,
     kernels::{Kernel, SERIES, resolve as kernel},
+    qemu::qemu,
 };
 use crate::{paths, progress::Progress};
 
@@ -33,6 +35,8 @@ pub(crate) enum Step {
     EbpfPackages,
     /// QEMU and what the VM needs of this system
     LabPackages,
+    /// A QEMU whose emulation withstands probes, under target/qemu if need be
+    Qemu,
     /// Third-party traffic: DPDK and iperf3
     TrafficPackages,
     /// What our figures and our cost are compared with
@@ -52,7 +56,7 @@ pub(crate) enum Step {
 }
 
 /// What the lab itself needs, besides a kernel.
-pub(crate) const FOR_LAB: &[Step] = &[Step::LabPackages, Step::VirtmeNg];
+pub(crate) const FOR_LAB: &[Step] = &[Step::LabPackages, Step::Qemu, Step::VirtmeNg];
 /// What building the workspace needs.
 pub(crate) const FOR_BUILD: &[Step] = &[Step::EbpfPackages, Step::BpfLinker];
 
@@ -68,6 +72,7 @@ impl Step {
                 "eBPF programs need the compiler's core library as source, which stable Rust lacks"
             }
             Self::LabPackages => "the lab boots real kernels in QEMU over this system's own files",
+            Self::Qemu => "emulation before QEMU 8.1 crashes kernels when probes come and go",
             Self::TrafficPackages => "third-party drivers of vhost_net keep our own one honest",
             Self::ComparePackages => "our figures and our cost are compared with others' tools",
             Self::BpfLinker => "links the eBPF programs",
@@ -84,6 +89,7 @@ impl Step {
         match self {
             Self::EbpfPackages => packages::ready(packages::ebpf()),
             Self::LabPackages => packages::ready(packages::LAB),
+            Self::Qemu => Ok(qemu::ready(fresh)),
             Self::TrafficPackages => packages::ready(packages::TRAFFIC),
             Self::ComparePackages => packages::ready(packages::COMPARE),
             Self::BpfLinker => tools::bpf_linker_ready(),
@@ -98,6 +104,7 @@ impl Step {
         match self {
             Self::EbpfPackages => packages::install(packages::ebpf(), progress),
             Self::LabPackages => packages::install(packages::LAB, progress),
+            Self::Qemu => qemu::make(progress),
             Self::TrafficPackages => packages::install(packages::TRAFFIC, progress),
             Self::ComparePackages => packages::install(packages::COMPARE, progress),
             Self::BpfLinker => tools::install_bpf_linker(progress),

@@ -50,6 +50,7 @@ enum Part {
 /// Everything that the lab tests use.
 const FOR_LAB_TESTS: &[Step] = &[
     Step::LabPackages,
+    Step::Qemu,
     Step::TrafficPackages,
     Step::ComparePackages,
     Step::VirtmeNg,

@@ -20,7 +20,7 @@ pub use openers::{Opener, Openers, vhost_net_openers, vhost_net_openers_under};
 pub use stat::{CpuTimes, ProcStat, ThreadState, clock_tick_ns};
 pub use status::ProcStatus;
 pub use tun::{tun_name, tun_name_from};
-pub use worker::{CpuPolicy, WorkerFacts, cgroup_from, schedstat_from};
+pub use worker::{CpuPolicy, WorkerFacts, cgroup_from, schedstat, schedstat_from};
 
 use std::{fs, path::Path};
 

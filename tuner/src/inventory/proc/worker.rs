@@ -113,6 +113,18 @@ impl WorkerFacts {
     }
 }
 
+/// Time on a CPU and time waiting for one, both in nanoseconds, of one thread:
+/// the two facts that change all the time, without the rest. `None` where the
+/// kernel does not count.
+///
+/// # Errors
+///
+/// [`ProcError::Gone`] when the thread has ended.
+pub fn schedstat(tid: i32) -> Result<Option<(u64, u64)>, ProcError> {
+    let text = read_text(&PathBuf::from(format!("/proc/{tid}/schedstat")))?;
+    Ok(schedstat_from(&text))
+}
+
 /// Time on a CPU and time waiting for one, both in nanoseconds, from the text
 /// of `/proc/TID/schedstat`. All zeros mean that the kernel does not count
 /// (schedstats off on old kernels) and is `None`.
