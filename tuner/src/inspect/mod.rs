@@ -20,7 +20,7 @@ use kallsyms::Kallsyms;
 pub use require::{Requirement, requirements};
 
 /// Names that some probe, offset or check asks kallsyms for.
-const WANTED: [&str; 16] = [
+const WANTED: [&str; 17] = [
     "handle_rx",
     "handle_tx",
     "handle_rx_kick",
@@ -37,6 +37,7 @@ const WANTED: [&str; 16] = [
     "tun_fops",
     "tap_fops",
     "vhost_dev_init",
+    "vhost_poll_queue",
 ];
 
 /// Facts about the kernel that this process runs on.

@@ -68,6 +68,13 @@ const WAKES: &[&str] = &[
     "poll_skipped",
     "flushes",
 ];
+const OWN_QUEUEING: &[&str] = &[
+    "runs_by_cause",
+    "poll_peer_hits",
+    "poll_skipped",
+    "flushes",
+    "gap_us",
+];
 const NOTHING: &[&str] = &[];
 
 /// What a program asks of a function.
@@ -113,7 +120,7 @@ impl Wish {
     }
 }
 
-const WISHES: [Wish; 12] = [
+const WISHES: [Wish; 13] = [
     Wish::new("rx_return", "vhost_net", &["handle_rx"], none, true, RUNS),
     Wish::new("tx_return", "vhost_net", &["handle_tx"], none, true, RUNS),
     Wish::new(
@@ -169,6 +176,14 @@ const WISHES: [Wish; 12] = [
         |layout| vec![layout.arg_queue_work],
         false,
         WAKES,
+    ),
+    Wish::new(
+        "poll_queued",
+        "vhost",
+        &["vhost_poll_queue"],
+        fixed,
+        false,
+        OWN_QUEUEING,
     ),
     Wish::new(
         "device_released",
@@ -268,6 +283,7 @@ mod tests {
         "vhost_net_busy_poll",
         "vhost_net_release",
         "vhost_dev_init",
+        "vhost_poll_queue",
         "vhost_add_used_and_signal_n",
         "vhost_enable_notify",
         "vhost_notify",
@@ -285,6 +301,7 @@ ffffffffc0b00020 t vhost_notify.constprop.0\t[vhost]
 ffffffffc0b00030 t vhost_add_used_and_signal_n\t[vhost]
 ffffffffc0b00040 t vhost_enable_notify\t[vhost]
 ffffffffc0b00050 t vhost_dev_init\t[vhost]
+ffffffffc0b00060 T vhost_poll_queue\t[vhost]
 ";
 
     fn plan(text: &str, layout: &Layout) -> Plan {
