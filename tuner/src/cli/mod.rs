@@ -75,7 +75,9 @@ type Outcome = Result<(), Failure>;
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let level = ["warn", "info", "debug"][usize::from(cli.verbose.min(2))];
+    let wanted = matches!(&cli.command, Command::Stat(options) if options.debug_probes);
+    let verbose = cli.verbose.max(u8::from(wanted));
+    let level = ["warn", "info", "debug"][usize::from(verbose.min(2))];
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level))
         .format_timestamp(None)
         .init();

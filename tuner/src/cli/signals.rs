@@ -20,11 +20,18 @@ pub(super) fn stop_flag() -> io::Result<StopFlag> {
     Ok(flag)
 }
 
-/// Has every signal that asks to end set a flag and do nothing else.
+/// Has every signal that would end or halt this process, and that can be
+/// caught, set a flag and do nothing else.
 pub(super) fn deferred() -> io::Result<StopFlag> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    use signal_hook::consts::{
+        SIGALRM, SIGHUP, SIGINT, SIGPROF, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1,
+        SIGUSR2, SIGVTALRM,
+    };
     let flag = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+    for signal in [
+        SIGALRM, SIGHUP, SIGINT, SIGPROF, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1,
+        SIGUSR2, SIGVTALRM,
+    ] {
         signal_hook::flag::register(signal, Arc::clone(&flag))?;
     }
     Ok(flag)

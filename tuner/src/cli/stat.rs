@@ -32,7 +32,7 @@ pub(super) struct Options {
     own_cost: bool,
     /// Log what the programs see to standard error: a line for each event.
     #[arg(long)]
-    debug_probes: bool,
+    pub(super) debug_probes: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -73,9 +73,6 @@ pub(super) fn run(options: Options) -> Outcome {
         own_cost: options.own_cost,
         debug: options.debug_probes,
     };
-    if options.debug_probes {
-        log::set_max_level(log::LevelFilter::Info);
-    }
     let mut watch = Watch::start(&kernel, probe_options)
         .map_err(|why| Failure::Unable(anyhow!(why).context("nothing can be measured")))?;
     if !options.output.is_json() {

@@ -121,16 +121,16 @@ fn probes(plan: &Plan) -> Vec<Requirement> {
         });
     }
     for refused in &plan.refused {
+        let lacking = if refused.figures.is_empty() {
+            "a device's last figures may go to the next one at its address".to_owned()
+        } else {
+            format!("without it there is no {}", refused.figures.join(", "))
+        };
         list.push(Requirement {
             name: refused.program,
             met: false,
             essential: refused.essential,
-            sentence: format!(
-                "{} ({}): without it there is no {}.",
-                refused.why,
-                refused.program,
-                refused.figures.join(", ")
-            ),
+            sentence: format!("{} ({}): {lacking}.", refused.why, refused.program),
         });
     }
     list

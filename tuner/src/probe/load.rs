@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use aya::maps::{Array, HashMap, MapData, MapError};
 use aya::programs::{KProbe, ProgramError};
 use aya::{Ebpf, EbpfLoader};
+use aya_log::EbpfLogger;
+use log::Log;
 use tuner_common::layout::Layout;
 use tuner_common::queue::{Lost, Queue, QueueKey, Worker};
 
@@ -73,6 +75,8 @@ pub struct Probes {
     ebpf: Ebpf,
     attached: Vec<Attached>,
     degraded: BTreeMap<&'static str, String>,
+    /// Prints what the programs log, if they were told to.
+    logger: Option<EbpfLogger<&'static dyn Log>>,
     /// Keeps the kernel's accounting of BPF run time on.
     _statistics: Option<OwnedFd>,
 }
@@ -108,12 +112,14 @@ impl Probes {
             ebpf: load(&layout, QUEUES)?,
             attached: Vec::new(),
             degraded: BTreeMap::new(),
+            logger: None,
             _statistics: options.own_cost.then(statistics).flatten(),
         };
-        if options.debug
-            && let Err(why) = aya_log::EbpfLogger::init(&mut probes.ebpf)
-        {
-            log::warn!("the programs' log cannot be read: {why}");
+        if options.debug {
+            match EbpfLogger::init(&mut probes.ebpf) {
+                Ok(logger) => probes.logger = Some(logger),
+                Err(why) => log::warn!("the programs' log cannot be read: {why}"),
+            }
         }
         devices::prepare(&mut probes.ebpf)?;
         for refused in plan.refused {
@@ -202,11 +208,14 @@ impl Probes {
         devices::list(&mut self.ebpf)
     }
 
-    /// Reads all raw counters.
+    /// Reads all raw counters, and prints what was logged meanwhile.
     ///
     /// # Errors
     /// If a map cannot be read.
-    pub fn sample(&self) -> Result<Sample, ProbeError> {
+    pub fn sample(&mut self) -> Result<Sample, ProbeError> {
+        if let Some(logger) = &mut self.logger {
+            logger.flush();
+        }
         let map = self.queues()?;
         let mut queues = BTreeMap::new();
         for entry in map.iter() {

@@ -1,6 +1,6 @@
 //! Nothing stays behind.
 
-use crate::support::{Stat, run, tuner_output, until};
+use crate::support::{Lab, Lines, Stat, run, tuner, tuner_output, until};
 
 /// Names of our programs and maps, as the kernel cuts them.
 const OURS: [&str; 6] = [
@@ -56,6 +56,25 @@ fn after_sigterm_and_after_sigkill() {
         drop(stat);
         gone();
     }
+}
+
+#[test]
+fn after_the_programs_were_told_to_log() {
+    let mut command = tuner(&["stat", "-i", "0.2", "--json-lines", "--debug-probes"]);
+    let log = tempfile::NamedTempFile::new().unwrap();
+    command.stderr(log.reopen().unwrap());
+    let stat = Lines::start(command);
+    stat.next().unwrap();
+    let mut lab = Lab::open(&["--mode", "echo", "--packets", "10"]);
+    lab.run();
+    lab.close();
+    until("the programs log runs", || {
+        stat.next().unwrap();
+        let text = std::fs::read_to_string(log.path()).unwrap();
+        text.contains("run 1 cause 0")
+    });
+    drop(stat);
+    gone();
 }
 
 #[test]

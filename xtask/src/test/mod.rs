@@ -106,7 +106,8 @@ fn clippy() -> Result<()> {
     let mut cargo = command::cargo();
     cargo
         .args(["clippy", "--workspace", "--exclude", "tuner-ebpf"])
-        .args(["--all-targets", "--", "-D", "warnings"]);
+        .args(["--all-targets", "--features", "vhost-tuner/lab"])
+        .args(["--", "-D", "warnings"]);
     command::run(&mut cargo)
 }
 
