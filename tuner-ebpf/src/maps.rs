@@ -20,9 +20,20 @@ static WORKERS: HashMap<u32, Worker> = HashMap::with_max_entries(8192, 0);
 #[map]
 static BLANK: Array<Queue> = Array::with_max_entries(1, 0);
 
+/// Not zero once every program is attached: what some see before, others would
+/// take for an event that was missed.
+#[map]
+static COUNTING: Array<u32> = Array::with_max_entries(1, 0);
+
 /// What could be counted for no queue.
 #[map]
 static LOST: Array<Lost> = Array::with_max_entries(1, 0);
+
+/// True once every program is attached.
+#[inline(always)]
+pub(crate) fn counting() -> bool {
+    COUNTING.get(0).is_some_and(|set| *set != 0)
+}
 
 #[inline(always)]
 fn key(net: u64, direction: u32) -> QueueKey {

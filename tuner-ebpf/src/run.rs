@@ -49,6 +49,9 @@ fn enter(ctx: &ProbeContext, direction: u32) {
     let Some(net) = ctx.arg::<u64>(0) else {
         return;
     };
+    if !maps::counting() {
+        return;
+    }
     let now = now_ns();
     let id = bpf_get_current_pid_tgid();
     let Some(queue) = maps::queue_or_new(net, direction) else {

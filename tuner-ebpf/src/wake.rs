@@ -54,7 +54,7 @@ fn queued(work: u64, by_handler: bool) {
     } else {
         return;
     };
-    if by_socket && by_handler {
+    if (by_socket && by_handler) || !maps::counting() {
         return;
     }
     let poll = work - u64::from(at!(poll_work));

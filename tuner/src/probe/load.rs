@@ -158,6 +158,13 @@ impl Probes {
                 }
             }
         }
+        let mut counting: Array<&mut MapData, u32> = Array::try_from(
+            probes
+                .ebpf
+                .map_mut("COUNTING")
+                .ok_or(ProbeError::Missing("map COUNTING"))?,
+        )?;
+        counting.set(0, 1, 0)?;
         Ok(probes)
     }
 

@@ -1,6 +1,6 @@
-//! Nothing stays behind.
+//! Coming and going under load: nothing is missed, nothing stays behind.
 
-use crate::support::{Lab, Lines, Stat, run, tuner, tuner_output, until};
+use crate::support::{Lab, Lines, Stat, run, total, tuner, tuner_output, until};
 
 /// Names of our programs and maps, as the kernel cuts them.
 const OURS: [&str; 6] = [
@@ -38,6 +38,25 @@ fn gone() {
     until("programs, maps and probes are gone", || {
         left_behind().is_empty()
     });
+}
+
+#[test]
+fn attaching_under_load_misses_nothing() {
+    let mut lab = Lab::open(&["--mode", "bidir", "--seconds", "100", "--busyloop-tx", "50"]);
+    lab.go();
+    for _ in 0..3 {
+        let stat = Stat::start();
+        until("there is traffic", || {
+            let queues = stat.queues(&lab.pid());
+            queues.values().all(|q| total(q, "packets") > 1000)
+        });
+        for queue in stat.queues(&lab.pid()).values() {
+            assert_eq!(total(queue, "missed"), 0, "{}", queue["totals"]);
+        }
+    }
+    lab.stop();
+    lab.result();
+    lab.close();
 }
 
 #[test]

@@ -201,6 +201,11 @@ impl Lab {
         self.lines.say("go");
     }
 
+    /// Ends the traffic before its time.
+    pub(crate) fn stop(&mut self) {
+        self.lines.say("stop");
+    }
+
     /// Waits for the traffic's end; the device stays open. Nothing may have
     /// been lost, duplicated, reordered or damaged.
     pub(crate) fn result(&self) -> Value {
