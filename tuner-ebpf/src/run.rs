@@ -170,12 +170,17 @@ fn leave(ctx: &RetProbeContext) {
     queue.run_ns += took;
     record(&mut queue.run, took);
 
+    let polled = queue.state.poll_open != 0;
+    let interrupted = polled && queue.state.poll_saw & poll_saw::INTERRUPTED != 0;
     // RX waits for its socket exactly when the socket ran dry; TX waits for
-    // its socket only when that took no more.
-    let waits: u64 = read(net, socket_poll_offset(direction) + at!(poll_wqh));
+    // its socket only when that took no more. A run that went on to its weight
+    // without a poll, as in a flood, waits for nothing.
+    let waits: u64 = if polled || queue.state.requeued == 0 {
+        read(net, socket_poll_offset(direction) + at!(poll_wqh))
+    } else {
+        0
+    };
     let refused = direction == TX && waits != 0;
-    let interrupted =
-        queue.state.poll_open != 0 && queue.state.poll_saw & poll_saw::INTERRUPTED != 0;
     // A packet that the socket refused is put back in the ring: the index
     // does not show that the poll had found it.
     let progress = poll::decide(queue, index, refused);

@@ -17,6 +17,8 @@ const ARGUMENT_REGISTERS: [u32; 6] = [112, 104, 96, 88, 72, 64];
 /// The same: x0 to x5.
 #[cfg(target_arch = "aarch64")]
 const ARGUMENT_REGISTERS: [u32; 6] = [0, 8, 16, 24, 32, 40];
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("where a function's arguments lie is known for x86-64 and arm64 only");
 
 /// Types by where they come from. Where a module is built into the kernel its
 /// types are the kernel's.

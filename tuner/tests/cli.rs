@@ -1,0 +1,78 @@
+//! The command line on whatever system the tests run on.
+
+use std::process::{Command, Output};
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_vhost-tuner"))
+        .args(arguments)
+        .output()
+        .expect("vhost-tuner starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn check_says_what_is_missing_and_exits_accordingly() {
+    let output = run(&["check", "--json"]);
+    let document: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("check prints JSON");
+    let requirements = document["requirements"].as_array().expect("a list");
+    let lacking = requirements
+        .iter()
+        .any(|r| r["met"] == false && r["essential"] == true);
+    assert_eq!(document["can_measure"], !lacking, "{document}");
+    assert_eq!(output.status.code(), Some(if lacking { 3 } else { 0 }));
+    for requirement in requirements {
+        let sentence = requirement["sentence"].as_str().expect("a sentence");
+        assert!(
+            sentence.ends_with('.') && sentence.contains(' '),
+            "{sentence}"
+        );
+    }
+    assert_eq!(text(&output.stderr).is_empty(), !lacking);
+}
+
+#[test]
+fn where_nothing_can_be_measured_stat_says_so_and_exits_3() {
+    if run(&["check"]).status.success() {
+        return;
+    }
+    let output = run(&["stat", "-c", "1"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stderr).contains("nothing can be measured"));
+    assert!(output.stdout.is_empty());
+    let output = run(&["set", "x", "--busyloop-rx", "1"]);
+    assert_eq!(output.status.code(), Some(3));
+}
+
+#[test]
+fn list_falls_back_to_procfs_and_says_so() {
+    if run(&["check"]).status.success() {
+        return;
+    }
+    let output = run(&["list", "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let document: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("list prints JSON");
+    assert_eq!(document["schema"], 1);
+    let notes = document["notes"].to_string();
+    assert!(notes.contains("only what /proc shows"), "{notes}");
+    let output = run(&["list", "no-such-vm"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("no-such-vm"));
+}
+
+#[test]
+fn usage_errors_exit_2() {
+    for arguments in [
+        &["set", "x"][..],
+        &["set", "x", "--busyloop-rx", "10001"],
+        &["stat", "-i", "0"],
+        &["stat", "--json", "--json-lines"],
+        &["frobnicate"],
+    ] {
+        assert_eq!(run(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+}
