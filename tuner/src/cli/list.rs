@@ -59,14 +59,15 @@ struct Queue {
 pub(super) fn run(options: Options) -> Outcome {
     let kernel = Kernel::inspect();
     let mut notes = Vec::new();
+    let target = options.target.clone().map(Target);
     let records = DeviceLister::new(&kernel).and_then(|mut lister| lister.list());
     let queues = match records {
         Ok(records) => {
             let inventory = Inventory::from_records(&records);
             notes.extend(inventory.notes.iter().cloned());
-            match &options.target {
+            match &target {
                 Some(target) => {
-                    let devices = Target(target.clone()).resolve(&inventory)?;
+                    let devices = target.resolve(&inventory)?;
                     let wanted: Vec<u64> = devices.iter().map(|d| d.net).collect();
                     let queues = inventory.queues();
                     queues
@@ -81,7 +82,7 @@ pub(super) fn run(options: Options) -> Outcome {
             notes.push(format!(
                 "only what /proc shows is listed, since BPF cannot be used: {why}"
             ));
-            from_proc(options.target.as_deref(), &mut notes)?
+            from_proc(target.as_ref(), &mut notes)?
         }
     };
     if options.output.is_json() {
@@ -130,7 +131,7 @@ fn queue(queue: QueueRef<'_>) -> Queue {
 }
 
 /// Devices by procfs alone: which process, which descriptor.
-fn from_proc(target: Option<&str>, notes: &mut Vec<String>) -> anyhow::Result<Vec<Queue>> {
+fn from_proc(target: Option<&Target>, notes: &mut Vec<String>) -> anyhow::Result<Vec<Queue>> {
     let openers = vhost_net_openers()?;
     notes.extend(openers.shortfall());
     let mut queues = Vec::new();
@@ -142,9 +143,7 @@ fn from_proc(target: Option<&str>, notes: &mut Vec<String>) -> anyhow::Result<Ve
         let pid = u32::try_from(opener.pid)?;
         for fd in opener.fds {
             let fd_number = u32::try_from(fd)?;
-            let meant = target.is_none_or(|t| {
-                t == name.name || t == pid.to_string() || t == format!("{pid}:{fd_number}")
-            });
+            let meant = target.is_none_or(|t| t.names(&name.name, pid, fd_number, None));
             candidates.push(format!("{pid}:{fd_number} ({})", name.name));
             if !meant {
                 continue;
@@ -163,7 +162,8 @@ fn from_proc(target: Option<&str>, notes: &mut Vec<String>) -> anyhow::Result<Ve
     }
     match target {
         Some(target) if queues.is_empty() => Err(anyhow!(
-            "no VM, process or device is called `{target}`; there is: {}",
+            "no VM, process or device is called `{}`; there is: {}",
+            target.0,
             if candidates.is_empty() {
                 "nothing".to_owned()
             } else {

@@ -80,9 +80,10 @@ pub(super) fn run(options: Options) -> Outcome {
             log::info!("{figure} is unknown: {why}");
         }
     }
-    if let Some(target) = &options.target {
+    let target = options.target.clone().map(Target);
+    if let Some(target) = &target {
         // Unknown and ambiguous names are refused as everywhere else.
-        Target(target.clone()).resolve(watch.inventory())?;
+        target.resolve(watch.inventory())?;
     }
     let stop = super::signals::stop_flag()?;
     let step = Duration::from_secs_f64(options.interval);
@@ -96,25 +97,20 @@ pub(super) fn run(options: Options) -> Outcome {
         // crowding them.
         next = (next + step).max(Instant::now());
         let mut interval = watch.next()?;
-        if let Some(target) = &options.target {
-            interval.queues.retain(|q| is_meant(q, target));
+        if let Some(target) = &target {
+            // By what was measured: a device that ends while it is watched keeps
+            // its last figures.
+            interval
+                .queues
+                .retain(|q| target.names(&q.vm, q.pid, q.fd, q.tap.as_deref()));
             if interval.queues.is_empty() {
-                return Err(no_such(target, done));
+                return Err(no_such(&target.0, done));
             }
         }
         print(&options, &interval, &watch, done)?;
         done += 1;
     }
     Ok(())
-}
-
-/// The same rule as for a target that is to be changed, on what was measured:
-/// a device that ends while it is watched keeps its last figures.
-fn is_meant(figures: &Figures, target: &str) -> bool {
-    figures.vm == target
-        || figures.tap.as_deref() == Some(target)
-        || target == figures.pid.to_string()
-        || target == format!("{}:{}", figures.pid, figures.fd)
 }
 
 fn no_such(target: &str, done: u64) -> Failure {

@@ -28,23 +28,29 @@ pub enum TargetError {
 }
 
 impl Target {
+    /// True if it names a device that has these: the one rule for every command.
+    #[must_use]
+    pub fn names(&self, vm: &str, pid: u32, fd: u32, tap: Option<&str>) -> bool {
+        let by_descriptor = || {
+            let parts = self.0.split_once(':');
+            parts.is_some_and(|(p, f)| p.parse() == Ok(pid) && f.parse() == Ok(fd))
+        };
+        self.0 == vm || tap == Some(self.0.as_str()) || self.0.parse() == Ok(pid) || by_descriptor()
+    }
+
     /// The devices meant: all of one process, or the one behind a tap or a
     /// descriptor. A tap with several queue pairs is all of them.
     ///
     /// # Errors
     /// If the target is unknown, or means devices of more than one process.
     pub fn resolve<'a>(&self, inventory: &'a Inventory) -> Result<Vec<&'a Device>, TargetError> {
-        let named: [fn(&Device, &str) -> bool; 4] = [by_descriptor, by_pid, by_tap, by_name];
-        // A word may be both a VM's name and a tap's: that is ambiguous
-        // unless both mean the same devices.
-        let mut found: Vec<&Device> = Vec::new();
-        for matches in named {
-            for device in inventory.devices.iter().filter(|d| matches(d, &self.0)) {
-                if !found.iter().any(|f| f.net == device.net) {
-                    found.push(device);
-                }
-            }
-        }
+        // A word may be both a VM's name and a tap's: that is ambiguous unless
+        // both belong to one process.
+        let found: Vec<&Device> = inventory
+            .devices
+            .iter()
+            .filter(|d| self.names(&d.vm.name, d.pid, d.fd, d.tap.as_deref()))
+            .collect();
         if found.is_empty() {
             return Err(TargetError::Unknown {
                 target: self.0.clone(),
@@ -59,23 +65,6 @@ impl Target {
         }
         Ok(found)
     }
-}
-
-fn by_descriptor(device: &Device, text: &str) -> bool {
-    text.split_once(':')
-        .is_some_and(|(pid, fd)| pid.parse() == Ok(device.pid) && fd.parse() == Ok(device.fd))
-}
-
-fn by_pid(device: &Device, text: &str) -> bool {
-    text.parse() == Ok(device.pid)
-}
-
-fn by_tap(device: &Device, text: &str) -> bool {
-    device.tap.as_deref() == Some(text)
-}
-
-fn by_name(device: &Device, text: &str) -> bool {
-    device.vm.name == text
 }
 
 fn describe<'a>(devices: impl Iterator<Item = &'a Device>) -> String {
