@@ -83,11 +83,11 @@ static inline bool vnt_tx_may_wait(struct vnt_state *state, bool more)
 	return true;
 }
 
-/* The next hand-over makes way for a packet that has to go alone. */
-static inline void vnt_tx_alone(struct vnt_state *state)
+/* What waits, if anything does, makes way for a packet that has to go alone. */
+static inline void vnt_tx_alone(struct vnt_state *state, int waiting)
 {
 	if (likely(state))
-		state->ring[VNT_TX].single = true;
+		state->ring[VNT_TX].single = waiting > 0;
 }
 
 /* Passes on whether a run has reached its weight, having noted it. */

@@ -37,9 +37,8 @@ static u32 *vnt_timeout(struct vhost_dev *dev, unsigned int index)
 static long vnt_do_knobs(struct vhost_dev *dev, struct vnt_knobs __user *arg)
 {
 	struct vnt_knobs knobs;
+	struct vnt_knobs after;
 	struct vnt_state *state;
-	struct vnt_state after;
-	u32 set, busyloop[VNT_RINGS];
 	unsigned int index;
 	int err;
 
@@ -54,36 +53,34 @@ static long vnt_do_knobs(struct vhost_dev *dev, struct vnt_knobs __user *arg)
 	if (!state)
 		return -ENOMEM;
 
+	after = knobs;
+	for (index = 0; index < VNT_RINGS; index++) {
+		if (!(knobs.set & (VNT_SET_BUSYLOOP_RX << index)))
+			after.busyloop[index] = READ_ONCE(*vnt_timeout(dev, index));
+	}
+	if (!(knobs.set & VNT_SET_TX_BATCHED))
+		after.tx_batched = READ_ONCE(state->tx_batched);
+	if (!(knobs.set & VNT_SET_POLL_PEER))
+		after.poll_peer = READ_ONCE(state->poll_peer);
+	after.tx_batched_now = vnt_cap_with(after.tx_batched);
+	after.poll_peer_now = vnt_polls_peer_with(after.poll_peer);
+	after.states = vnt_state_count();
+
 	/*
 	 * The answer goes out before anything is changed: a caller whose memory
 	 * cannot be written to is told so and has changed nothing.
 	 */
-	set = knobs.set;
-	for (index = 0; index < VNT_RINGS; index++) {
-		if (!(set & (VNT_SET_BUSYLOOP_RX << index)))
-			knobs.busyloop[index] = READ_ONCE(*vnt_timeout(dev, index));
-		busyloop[index] = knobs.busyloop[index];
-	}
-	if (!(set & VNT_SET_TX_BATCHED))
-		knobs.tx_batched = READ_ONCE(state->tx_batched);
-	if (!(set & VNT_SET_POLL_PEER))
-		knobs.poll_peer = READ_ONCE(state->poll_peer);
-	after.tx_batched = knobs.tx_batched;
-	after.poll_peer = knobs.poll_peer;
-	knobs.tx_batched_now = vnt_cap(&after);
-	knobs.poll_peer_now = vnt_polls_peer(&after);
-	knobs.states = vnt_state_count();
-	if (copy_to_user(arg, &knobs, sizeof(knobs)))
+	if (copy_to_user(arg, &after, sizeof(after)))
 		return -EFAULT;
 
 	/* The worker reads each of them once for each poll or packet. */
 	for (index = 0; index < VNT_RINGS; index++) {
-		if (set & (VNT_SET_BUSYLOOP_RX << index))
-			WRITE_ONCE(*vnt_timeout(dev, index), busyloop[index]);
+		if (knobs.set & (VNT_SET_BUSYLOOP_RX << index))
+			WRITE_ONCE(*vnt_timeout(dev, index), after.busyloop[index]);
 	}
-	if (set & VNT_SET_TX_BATCHED)
+	if (knobs.set & VNT_SET_TX_BATCHED)
 		WRITE_ONCE(state->tx_batched, after.tx_batched);
-	if (set & VNT_SET_POLL_PEER)
+	if (knobs.set & VNT_SET_POLL_PEER)
 		WRITE_ONCE(state->poll_peer, after.poll_peer);
 	return 0;
 }

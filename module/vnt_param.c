@@ -14,7 +14,10 @@ bool vnt_poll_peer = true;
 
 static int vnt_set_tx_batched(const char *text, const struct kernel_param *param)
 {
-	return param_set_uint_minmax(text, param, 1, VNT_TX_BATCHED_MAX);
+	int err = param_set_uint_minmax(text, param, 1, VNT_TX_BATCHED_MAX);
+
+	/* Too large for an int is out of range like anything else. */
+	return err == -ERANGE ? -EINVAL : err;
 }
 
 static const struct kernel_param_ops vnt_tx_batched_ops = {

@@ -73,20 +73,28 @@ void vnt_state_drop(const struct vhost_dev *dev);
 void vnt_state_drop_all(void);
 unsigned int vnt_state_count(void);
 
-/* Cap in effect; a device without state has the parameter's. */
+/* The cap in effect where a device has this of its own. */
+static inline u32 vnt_cap_with(u32 own)
+{
+	return own != VNT_FOLLOW_TX_BATCHED ? own : READ_ONCE(vnt_tx_batched);
+}
+
+/* The choice in effect where a device has this of its own. */
+static inline bool vnt_polls_peer_with(u32 own)
+{
+	return own != VNT_FOLLOW_POLL_PEER ? own : READ_ONCE(vnt_poll_peer);
+}
+
+/* Cap in effect; a device without state follows the parameter. */
 static inline u32 vnt_cap(const struct vnt_state *state)
 {
-	u32 own = state ? READ_ONCE(state->tx_batched) : VNT_FOLLOW_TX_BATCHED;
-
-	return own != VNT_FOLLOW_TX_BATCHED ? own : READ_ONCE(vnt_tx_batched);
+	return vnt_cap_with(state ? READ_ONCE(state->tx_batched) : VNT_FOLLOW_TX_BATCHED);
 }
 
 /* True if a spinning ring watches its peer as well. */
 static inline bool vnt_polls_peer(const struct vnt_state *state)
 {
-	u32 own = state ? READ_ONCE(state->poll_peer) : VNT_FOLLOW_POLL_PEER;
-
-	return own != VNT_FOLLOW_POLL_PEER ? own : READ_ONCE(vnt_poll_peer);
+	return vnt_polls_peer_with(state ? READ_ONCE(state->poll_peer) : VNT_FOLLOW_POLL_PEER);
 }
 
 #endif

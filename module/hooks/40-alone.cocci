@@ -4,6 +4,6 @@
 @@
 identifier net, nvq, sock, msg;
 @@
-+	vnt_tx_alone(vnt);
++	vnt_tx_alone(vnt, nvq->done_idx);
  	vhost_tx_batch(net, nvq, sock, &msg);
  	msg.msg_control = NULL;
