@@ -5,6 +5,7 @@ mod build;
 mod command;
 mod demo;
 mod lab;
+mod module;
 mod paths;
 mod progress;
 mod setup;
@@ -30,6 +31,8 @@ enum Task {
     Build(build::Options),
     /// Build the eBPF object (and the tuner that holds it)
     BuildEbpf(build::Options),
+    /// Build vhost_net with hooks, as a module and as a livepatch
+    BuildModule(module::Options),
     /// Lints, unit tests, and lab tests on every kernel series
     Test(test::Options),
     /// See and turn a real vhost_net in a VM, before and after
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Task::Setup(options) => setup::run(&options).map(|()| 0),
         Task::Build(options) => build::run(&options).map(|()| 0),
         Task::BuildEbpf(options) => build::run_ebpf(&options).map(|()| 0),
+        Task::BuildModule(options) => module::run(&options).map(|()| 0),
         Task::Test(options) => test::run(&options),
         Task::Bench(command) => bench::run(&command),
         Task::BenchInside(plan) => bench::run_inside(&plan).map(|()| 0),

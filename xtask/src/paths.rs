@@ -54,6 +54,21 @@ pub(crate) fn kernels() -> PathBuf {
     kept().join("kernels")
 }
 
+/// The files that are kept of the source of this kernel.
+pub(crate) fn sources(version: &str) -> PathBuf {
+    kept().join("sources").join(version)
+}
+
+/// The modules, one directory per kernel version.
+pub(crate) fn modules() -> PathBuf {
+    kept().join("modules")
+}
+
+/// What the modules are made with.
+pub(crate) fn module_source() -> PathBuf {
+    root().join("module")
+}
+
 /// What the lab keeps between runs, and the directories of the runs.
 pub(crate) fn lab() -> PathBuf {
     kept().join("lab")

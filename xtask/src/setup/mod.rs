@@ -6,6 +6,7 @@ mod guest;
 mod kernels;
 mod packages;
 mod qemu;
+mod sources;
 mod tools;
 
 use std::fs::{self, File};
@@ -15,8 +16,9 @@ use clap::{Args, ValueEnum};
 
 pub(crate) use self::{
     guest::guest,
-    kernels::{Kernel, SERIES, resolve as kernel},
+    kernels::{Kernel, SERIES, resolve as kernel, unpacked as kernel_here},
     qemu::qemu,
+    sources::{headers, source},
 };
 use crate::{paths, progress::Progress};
 
@@ -51,6 +53,12 @@ pub(crate) enum Step {
     /// Linux 6.12, under target/kernels
     #[value(name = "kernel-6.12")]
     Kernel612,
+    /// What building and checking the modules takes
+    ModulePackages,
+    /// The headers of both kernels, installed
+    Headers,
+    /// A few files of both kernels' sources, under target/sources
+    Sources,
     /// A kernel and an initramfs for the QEMU guest inside the lab
     Guest,
 }
@@ -79,6 +87,9 @@ impl Step {
             Self::VirtmeNg => "boots a kernel over this system's files, copy-on-write",
             Self::Kernel61 => "the oldest kernel series that is tested",
             Self::Kernel612 => "the newest kernel series that is tested",
+            Self::ModulePackages => "the modules are built from the kernel's own vhost_net",
+            Self::Headers => "modules are built against the headers of the very kernel",
+            Self::Sources => "the modules are the kernel's own vhost_net with hooks in it",
             Self::Guest => "a real QEMU guest with vhost=on, inside the lab",
         }
     }
@@ -96,6 +107,9 @@ impl Step {
             Self::VirtmeNg => tools::virtme_ng_ready(),
             Self::Kernel61 => Ok(kernels::ready("6.1", fresh)),
             Self::Kernel612 => Ok(kernels::ready("6.12", fresh)),
+            Self::ModulePackages => packages::ready(packages::MODULE),
+            Self::Headers => Ok(sources::ready(sources::headers_ready)),
+            Self::Sources => Ok(sources::ready(sources::source_ready)),
             Self::Guest => guest::ready(fresh),
         }
     }
@@ -111,6 +125,11 @@ impl Step {
             Self::VirtmeNg => tools::install_virtme_ng(progress),
             Self::Kernel61 => kernels::fetch("6.1", progress),
             Self::Kernel612 => kernels::fetch("6.12", progress),
+            Self::ModulePackages => packages::install(packages::MODULE, progress),
+            Self::Headers => {
+                sources::make(sources::headers_ready, sources::install_headers, progress)
+            }
+            Self::Sources => sources::make(sources::source_ready, sources::fetch_source, progress),
             Self::Guest => guest::make(progress),
         }
     }

@@ -62,6 +62,24 @@ pub(crate) const COMPARE: &[Needed] = &[
     needed("bpftool", &["bpftool"], "bpftool"),
 ];
 
+/// For building the modules and checking them.
+pub(crate) const MODULE: &[Needed] = &[
+    needed("make", &["make"], "GNU make"),
+    needed(
+        "gcc",
+        &["gcc"],
+        "GCC, best the one that the kernel was built with",
+    ),
+    needed("coccinelle", &["spatch"], "Coccinelle"),
+    needed("sparse", &["sparse"], "sparse"),
+    needed("pahole", &["pahole"], "pahole"),
+    needed("binutils", &["objcopy", "readelf"], "GNU binutils"),
+    needed("kmod", &["modprobe", "modinfo"], "kmod"),
+    needed("xz-utils", &["xz"], "xz"),
+    needed("zstd", &["zstd"], "zstd"),
+    needed("perl", &["perl"], "Perl"),
+];
+
 const EBPF: &[Needed] = &[
     needed(
         "rustc-web",

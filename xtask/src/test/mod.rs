@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use self::summary::Summary;
 use crate::{
     build::{self, Programs},
-    command, lab,
+    command, lab, module,
     setup::{self, Step},
 };
 
@@ -39,7 +39,7 @@ pub(crate) struct Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// Formatting and clippy
+    /// Formatting, clippy, and the kernel's own checks of the module
     Lints,
     /// Tests that need neither root nor a VM
     Unit,
@@ -55,6 +55,7 @@ const FOR_LAB_TESTS: &[Step] = &[
     Step::ComparePackages,
     Step::VirtmeNg,
     Step::Guest,
+    Step::ModulePackages,
 ];
 
 /// Runs what was asked for; gives the status to exit with.
@@ -67,6 +68,7 @@ pub(crate) fn run(options: &Options) -> Result<i32> {
             command::run(command::cargo().args(["fmt", "--all", "--check"]))
         });
         summary.step("clippy", clippy);
+        summary.step("module lints", || module::lint(&kernels(options)));
     }
     if wanted(Part::Unit) {
         summary.step("unit tests", || unit(options));
@@ -85,8 +87,12 @@ pub(crate) fn run(options: &Options) -> Result<i32> {
                 });
             }
             for kernel in kernels(options) {
+                // Without them, the tests that need none still have something to say.
+                let modules = summary.step(&format!("modules, Linux {kernel}"), || {
+                    module::build(&setup::kernel(&kernel)?)
+                });
                 summary.step(&format!("lab tests, Linux {kernel}"), || {
-                    in_lab(options, &kernel, &programs, &tests)
+                    in_lab(options, &kernel, &programs, &tests, modules.as_ref())
                 });
             }
         }
@@ -129,7 +135,13 @@ fn lab_setup(options: &Options) -> Result<()> {
 }
 
 /// Boots the kernel once and runs the tests in it.
-fn in_lab(options: &Options, kernel: &str, programs: &Programs, tests: &Path) -> Result<()> {
+fn in_lab(
+    options: &Options,
+    kernel: &str,
+    programs: &Programs,
+    tests: &Path,
+    modules: Option<&module::Built>,
+) -> Result<()> {
     let guest = setup::guest()?;
     let mut words = vec![
         tests.to_string_lossy().into_owned(),
@@ -143,10 +155,12 @@ fn in_lab(options: &Options, kernel: &str, programs: &Programs, tests: &Path) ->
         None => LIMIT,
     };
     job.env = programs.variables();
-    for (name, path) in [
+    let guest = [
         ("VHOST_TUNER_GUEST_KERNEL", guest.kernel),
         ("VHOST_TUNER_GUEST_INITRD", guest.initrd),
-    ] {
+    ];
+    let modules = modules.map(|built| (module::VARIABLE, built.dir.clone()));
+    for (name, path) in guest.into_iter().chain(modules) {
         job.env
             .push((name.to_owned(), path.to_string_lossy().into_owned()));
     }
