@@ -1,5 +1,6 @@
-//! What user space and the eBPF programs agree on: the layout of map values,
-//! the offsets found in BTF, and the histogram's bucket arithmetic.
+//! What user space and the kernel side agree on: the layout of map values, the
+//! offsets found in BTF, the histogram's bucket arithmetic, and the ioctls of
+//! the module.
 //!
 //! Everything here is `#[repr(C)]` and `no_std`; nothing depends on a kernel
 //! version. Times are nanoseconds of `CLOCK_MONOTONIC` (`bpf_ktime_get_ns`)
@@ -9,4 +10,5 @@
 pub mod device;
 pub mod hist;
 pub mod layout;
+pub mod module;
 pub mod queue;

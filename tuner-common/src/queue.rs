@@ -55,7 +55,8 @@ pub mod outcome {
 
 /// Why a batch was handed over.
 pub mod flush {
-    /// It had reached the cap (`VHOST_NET_BATCH`, 64).
+    /// It had reached the cap: `VHOST_NET_BATCH`, 64, or what the module has
+    /// set instead.
     pub const CAP: u32 = 0;
     /// The queue ran dry.
     pub const DRY: u32 = 1;
@@ -185,11 +186,16 @@ pub struct State {
     /// 1 if the last poll of this run found nothing (the queue has been dry
     /// since it began).
     pub dry_poll: u32,
+    /// 1 if the module has said that the next hand-over is made for the cap.
+    pub cap_reached: u32,
+    /// Keeps the size a multiple of eight.
+    pub zero: u32,
 }
 
 /// What was seen while a poll went on.
 pub mod poll_saw {
-    /// The peer's lock was taken: its notifications were put back.
+    /// The peer's lock was taken: its notifications were put back. Or it was
+    /// not asked for: the module polls the own side only.
     pub const LOCKED: u32 = 1;
     /// Work was queued for the peer.
     pub const PEER_QUEUED: u32 = 2;
@@ -246,7 +252,7 @@ mod tests {
     fn map_values_have_no_padding() {
         let counters = (cause::COUNT + flush::COUNT + 2 * outcome::COUNT + missed::COUNT + 11) * 8;
         let histograms = (3 * TIME_BUCKETS + BATCH_BUCKETS) * 8;
-        assert_eq!(size_of::<State>(), 7 * 8 + 10 * 4);
+        assert_eq!(size_of::<State>(), 7 * 8 + 12 * 4);
         assert_eq!(
             size_of::<Queue>(),
             counters + 4 * 4 + size_of::<State>() + histograms

@@ -43,10 +43,24 @@ fn batch_done(ctx: ProbeContext) -> u32 {
         queue.flushes[flush::SINGLE as usize] += 1;
         queue.state.flush_open = 0;
     }
-    if count >= u64::from(at!(batch_cap)) {
+    let capped = queue.state.cap_reached != 0;
+    queue.state.cap_reached = 0;
+    if capped || count >= u64::from(at!(batch_cap)) {
         queue.flushes[flush::CAP as usize] += 1;
     } else {
         queue.state.flush_open = 1;
+    }
+    0
+}
+
+/// `vnt_cap_reached` of the module: its worker is about to hand over a batch
+/// that has reached the cap, which may be any number of packets.
+#[kprobe]
+fn cap_reached(_ctx: ProbeContext) -> u32 {
+    if let Some(worker) = maps::handling(bpf_get_current_pid_tgid() as u32)
+        && let Some(queue) = maps::queue(worker.net, worker.direction)
+    {
+        queue.state.cap_reached = 1;
     }
     0
 }

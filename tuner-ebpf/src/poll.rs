@@ -85,6 +85,18 @@ fn notify_enabled(_ctx: ProbeContext) -> u32 {
     0
 }
 
+/// `vnt_poll_own_side` of the module: called inside a poll that leaves the other
+/// ring alone. Its lock was not asked for, so it was not refused.
+#[kprobe]
+fn own_side_polled(_ctx: ProbeContext) -> u32 {
+    if let Some(worker) = maps::worker(bpf_get_current_pid_tgid() as u32)
+        && worker.polling != 0
+    {
+        worker.saw |= poll_saw::LOCKED;
+    }
+    0
+}
+
 /// Settles what happened up to ring index `index`: the outcome of the last
 /// poll, and the end of a gap that progress has ended. True if there was
 /// progress since the last time; `found` says that there was although the

@@ -96,6 +96,7 @@ fn enter(ctx: &ProbeContext, direction: u32) {
     state.requeued = 0;
     state.poll_open = 0;
     state.dry_poll = 0;
+    state.cap_reached = 0;
     if at!(debug) != 0 {
         info!(ctx, "run {} cause {} index {}", direction, why, index);
     }

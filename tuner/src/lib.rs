@@ -9,4 +9,5 @@ pub mod inspect;
 pub mod inventory;
 pub mod knob;
 pub mod model;
+pub mod module;
 pub mod probe;

@@ -65,10 +65,33 @@ fn list_falls_back_to_procfs_and_says_so() {
 }
 
 #[test]
+fn what_only_the_module_has_is_refused_without_it() {
+    let parameters = "/sys/module/vhost_net/parameters/tx_batched";
+    let livepatch = "/sys/module/livepatch_vhost_net";
+    if [parameters, livepatch]
+        .iter()
+        .any(|path| std::path::Path::new(path).exists())
+    {
+        return;
+    }
+    for option in [["--tx-batched", "8"], ["--poll-peer", "off"]] {
+        let with_timeout = ["set", "x", "--busyloop-rx", "1", option[0], option[1]];
+        let output = run(&with_timeout);
+        assert_eq!(output.status.code(), Some(3), "{option:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains("vhost-tuner module livepatch"), "{said}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
 fn usage_errors_exit_2() {
     for arguments in [
         &["set", "x"][..],
         &["set", "x", "--busyloop-rx", "10001"],
+        &["set", "x", "--tx-batched", "0"],
+        &["set", "x", "--tx-batched", "65"],
+        &["set", "x", "--poll-peer", "maybe"],
         &["stat", "-i", "0"],
         &["stat", "--json", "--json-lines"],
         &["frobnicate"],

@@ -36,7 +36,7 @@ pub(super) fn run(options: Options) -> Outcome {
     if able {
         match Probes::attach(&kernel, crate::probe::Options::default()) {
             Ok(probes) => {
-                attached = probes.attached().to_vec();
+                attached = probes.attached();
                 list.push(Requirement {
                     name: "attach",
                     met: true,

@@ -12,6 +12,7 @@ use crate::inspect::Kernel;
 use crate::inventory::device::{backend_name, direction_name};
 use crate::inventory::proc::{vhost_net_openers, vm_name};
 use crate::inventory::{Inventory, QueueRef, Target};
+use crate::knob::module::{Presence, Settings};
 use crate::probe::DeviceLister;
 
 /// Options of `list`.
@@ -53,6 +54,7 @@ struct Queue {
     worker_cgroup: Option<String>,
     busyloop_timeout_us: Option<u32>,
     tx_batched: Option<u32>,
+    poll_peer: Option<bool>,
 }
 
 /// Lists all queues.
@@ -65,18 +67,22 @@ pub(super) fn run(options: Options) -> Outcome {
         Ok(records) => {
             let inventory = Inventory::from_records(&records);
             notes.extend(inventory.notes.iter().cloned());
-            match &target {
-                Some(target) => {
-                    let devices = target.resolve(&inventory)?;
-                    let wanted: Vec<u64> = devices.iter().map(|d| d.net).collect();
-                    let queues = inventory.queues();
-                    queues
-                        .filter(|q| wanted.contains(&q.device.net))
-                        .map(queue)
-                        .collect()
-                }
-                None => inventory.queues().map(queue).collect(),
+            let devices = match &target {
+                Some(target) => target.resolve(&inventory)?,
+                None => inventory.devices.iter().collect(),
+            };
+            let settings = Settings::of(devices.iter().copied());
+            // That a stock vhost_net has none is nothing to note.
+            if Presence::find() != Presence::None
+                && let Some(why) = &settings.unknown
+            {
+                notes.push(format!("tx_batched and poll_peer are not known: {why}"));
             }
+            inventory
+                .queues()
+                .filter(|q| devices.iter().any(|d| d.net == q.device.net))
+                .map(|q| queue(q, &settings))
+                .collect()
         }
         Err(why) => {
             notes.push(format!(
@@ -101,7 +107,7 @@ pub(super) fn run(options: Options) -> Outcome {
     Ok(())
 }
 
-fn queue(queue: QueueRef<'_>) -> Queue {
+fn queue(queue: QueueRef<'_>, settings: &Settings) -> Queue {
     let device = queue.device;
     let info = &device.rings[queue.direction as usize];
     let link = device.link.as_ref();
@@ -126,7 +132,8 @@ fn queue(queue: QueueRef<'_>) -> Queue {
         worker_class: worker.map(|w| w.policy.to_string()),
         worker_cgroup: worker.and_then(|w| w.cgroup.clone()),
         busyloop_timeout_us: Some(info.ring.timeout),
-        tx_batched: None,
+        tx_batched: settings.tx_batched(device.net, queue.direction),
+        poll_peer: settings.poll_peer(device.net),
     }
 }
 
@@ -188,6 +195,8 @@ fn print(queues: &[Queue]) -> anyhow::Result<()> {
         ("CLASS", true),
         ("CPUS", true),
         ("POLL-US", false),
+        ("BATCHED", false),
+        ("PEER", true),
     ]);
     for queue in queues {
         table.row(vec![
@@ -203,6 +212,8 @@ fn print(queues: &[Queue]) -> anyhow::Result<()> {
             or_dash(queue.worker_class.as_ref()),
             or_dash(queue.worker_cpus.as_ref()),
             or_dash(queue.busyloop_timeout_us),
+            or_dash(queue.tx_batched),
+            or_dash(queue.poll_peer.map(|on| if on { "on" } else { "off" })),
         ]);
     }
     let mut out = std::io::stdout().lock();

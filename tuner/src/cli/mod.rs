@@ -3,6 +3,7 @@
 
 mod check;
 mod list;
+mod module;
 mod set;
 mod signals;
 mod stat;
@@ -35,6 +36,8 @@ enum Command {
     Stat(stat::Options),
     /// Changes what is set on a running VM.
     Set(set::Options),
+    /// Brings our kernel module in and out, and says what is loaded.
+    Module(module::Options),
 }
 
 /// How a reading command writes.
@@ -82,12 +85,17 @@ pub fn main() -> ExitCode {
         .format_timestamp(None)
         .init();
     // Only what is there to be read goes down with its reader.
-    let reading = matches!(cli.command, Command::List(_) | Command::Stat(_));
+    let reading = match &cli.command {
+        Command::List(_) | Command::Stat(_) => true,
+        Command::Module(options) => options.reading(),
+        _ => false,
+    };
     let outcome = match cli.command {
         Command::Check(options) => check::run(options),
         Command::List(options) => list::run(options),
         Command::Stat(options) => stat::run(options),
         Command::Set(options) => set::run(options),
+        Command::Module(options) => module::run(options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -16,6 +16,9 @@ use crate::model::Figures;
 use crate::model::figures::{Counters, Degraded};
 use crate::probe;
 
+/// How often to look, at least, whether our modules came or went.
+const FOLLOW: Duration = Duration::from_secs(1);
+
 /// Options of `stat`.
 #[derive(Debug, Args)]
 pub(super) struct Options {
@@ -90,13 +93,23 @@ pub(super) fn run(options: Options) -> Outcome {
     let mut next = Instant::now() + step;
     let mut done = 0;
     while options.count.is_none_or(|count| done < count) {
-        if !super::signals::sleep_until(next, &stop) {
-            return Ok(());
+        loop {
+            let look = next.min(Instant::now() + FOLLOW);
+            if !super::signals::sleep_until(look, &stop) {
+                return Ok(());
+            }
+            if look == next {
+                break;
+            }
+            watch.follow()?;
         }
+        let mut interval = watch.next()?;
         // A reading that took too long puts the next ones off, rather than
         // crowding them.
-        next = (next + step).max(Instant::now());
-        let mut interval = watch.next()?;
+        next += step;
+        if next < Instant::now() {
+            next = Instant::now() + step;
+        }
         if let Some(target) = &target {
             // By what was measured: a device that ends while it is watched keeps
             // its last figures.

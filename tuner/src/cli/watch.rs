@@ -9,16 +9,19 @@ use crate::inspect::Kernel;
 use crate::inventory::device::direction_name;
 use crate::inventory::proc::schedstat;
 use crate::inventory::{Device, Inventory, link};
+use crate::knob::module::Settings;
 use crate::model::Figures;
 use crate::model::figures::{Counters, Degraded, blank};
-use crate::probe::{Options, ProbeError, Probes, ProgramCost, Sample};
+use crate::probe::plan::POLLS;
+use crate::probe::{Followed, Options, ProbeError, Probes, ProgramCost, Sample};
 
 /// Devices are listed anew when a queue comes or goes, and this often anyway: a
 /// backend may change, a VM without traffic come.
 const RELIST: Duration = Duration::from_secs(5);
 
-/// Why `tx_batched` is unknown.
-const NO_CAP: &str = "stock vhost_net has no such setting: it hands over at most 64 packets";
+/// Why polls are unknown while the livepatch comes.
+const NOT_FOLLOWED: &str = "vhost-tuner's livepatch came in this interval, with functions that were \
+                            not probed at once";
 
 /// What was read at one instant.
 struct Reading {
@@ -27,6 +30,7 @@ struct Reading {
     workers: HashMap<u32, (u64, u64)>,
     /// Interface → packets that the tap dropped on their way to the guest.
     drops: HashMap<u32, u64>,
+    settings: Settings,
 }
 
 /// Figures of all queues over one interval.
@@ -52,7 +56,10 @@ pub(super) struct Watch {
     /// Queues whose device was gone at the last reading, with their birth.
     going: HashSet<((u64, u32), u64)>,
     last: Reading,
+    /// Figures that are unknown in the interval that ended last.
     degraded: Degraded,
+    /// True if the livepatch came since the last reading.
+    unsettled: bool,
 }
 
 impl Watch {
@@ -61,18 +68,19 @@ impl Watch {
         let mut probes = Probes::attach(kernel, options)?;
         let inventory = Inventory::from_records(&probes.devices()?);
         let known = by_address(&inventory);
-        let sample = probes.sample()?;
-        let mut degraded = probes.degraded().clone();
-        degraded.insert("tx_batched", NO_CAP.to_owned());
-        Ok(Self {
-            last: reading(sample, &known),
+        let last = reading(probes.sample()?, &known);
+        let mut watch = Self {
+            last,
             probes,
             inventory,
             known,
             listed: Instant::now(),
             going: HashSet::new(),
-            degraded,
-        })
+            degraded: Degraded::new(),
+            unsettled: false,
+        };
+        watch.degraded = watch.unknown(&watch.last.settings);
+        Ok(watch)
     }
 
     /// Figures that are unknown, with reasons.
@@ -85,8 +93,49 @@ impl Watch {
         &self.inventory
     }
 
+    /// Has the probes follow our modules. Called more often than an interval may
+    /// last, so that little goes unseen when the livepatch comes.
+    pub(super) fn follow(&mut self) -> Result<(), ProbeError> {
+        match self.probes.follow()? {
+            Followed::Nothing => {}
+            Followed::Came => {
+                log::info!("the livepatch came: its functions are probed too");
+                self.unsettled = true;
+            }
+            Followed::Went => log::info!("the livepatch went"),
+            Followed::Reloaded => {
+                log::warn!("vhost_net was loaded anew: everything counts from nothing");
+                self.last.sample.queues.clear();
+                self.last.sample.programs.clear();
+                self.known.clear();
+                self.going.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// Figures that are unknown, where these settings were read.
+    fn unknown(&self, settings: &Settings) -> Degraded {
+        let mut degraded = self.probes.degraded();
+        if self.unsettled {
+            for figure in POLLS {
+                degraded
+                    .entry(figure)
+                    .or_insert_with(|| NOT_FOLLOWED.to_owned());
+            }
+        }
+        if let Some(why) = &settings.unknown {
+            for figure in ["tx_batched", "poll_peer"] {
+                degraded.insert(figure, why.clone());
+            }
+        }
+        degraded
+    }
+
     /// Reads again: what happened since the last time.
     pub(super) fn next(&mut self) -> Result<Interval, ProbeError> {
+        // First: what the next interval shows is then seen from its beginning.
+        self.follow()?;
         let sample = self.probes.sample()?;
         let strangers = sample.queues.iter().any(|(key, queue)| {
             let before = self.last.sample.queues.get(key);
@@ -100,6 +149,8 @@ impl Watch {
             self.listed = Instant::now();
         }
         let now = reading(sample, &self.known);
+        self.degraded = self.unknown(&now.settings);
+        self.unsettled = false;
         let interval = self.between(&now);
         let live: HashSet<u64> = self.inventory.devices.iter().map(|d| d.net).collect();
         // A device that is being released still has its last figures to show.
@@ -187,7 +238,8 @@ impl Watch {
             direction: direction_name(direction),
             worker_tid: (tid != 0).then_some(tid),
             busyloop_timeout_us: if ran { seen.timeout } else { info.ring.timeout },
-            tx_batched: None,
+            tx_batched: now.settings.tx_batched(device.net, direction),
+            poll_peer: now.settings.poll_peer(device.net),
             worker_cpu_percent: cpu.map(|(now, then)| share(now.0.saturating_sub(then.0))),
             worker_wait_percent: cpu.map(|(now, then)| share(now.1.saturating_sub(then.1))),
             tap_dropped: drops
@@ -225,10 +277,15 @@ fn reading(sample: Sample, known: &BTreeMap<u64, Device>) -> Reading {
         .into_iter()
         .filter_map(|link| Some((link.ifindex, link.stats?.tx_dropped)))
         .collect();
+    // Each device's descriptor is borrowed for one call and given back: kept, it
+    // would keep the device alive after its VM has closed it. That costs a few
+    // system calls for each device, no more than the figures above.
+    let settings = Settings::of(known.values());
     Reading {
         sample,
         workers,
         drops,
+        settings,
     }
 }
 

@@ -99,11 +99,6 @@ pub fn find(types: &AllTypes<'_>, symbols: &Kallsyms) -> Result<Layout, BtfError
         layout.tap_dev = tap.offset("tap_dev", "dev")?;
         layout.tap_fops = symbols.data("tap_fops", "tap").unwrap_or(0);
     }
-    let argument = |types: &Types, function, name| {
-        let position = types.argument(function, name).ok();
-        let register = position.and_then(|at| ARGUMENT_REGISTERS.get(at as usize));
-        register.copied().unwrap_or(ABSENT)
-    };
     layout.arg_queue_work =
         queue_work(symbols).map_or(ABSENT, |function| argument(types.vhost, function, "work"));
     layout.arg_poll_intr = argument(net, "vhost_net_busy_poll", "busyloop_intr");
@@ -112,6 +107,14 @@ pub fn find(types: &AllTypes<'_>, symbols: &Kallsyms) -> Result<Layout, BtfError
     layout.arg_flush_vq = argument(types.vhost, flush, "vq");
     layout.arg_flush_count = argument(types.vhost, flush, "count");
     Ok(layout)
+}
+
+/// Offset in `struct pt_regs` of an argument, by name; [`ABSENT`] where BTF does
+/// not say.
+pub(super) fn argument(types: &Types, function: &str, name: &str) -> u32 {
+    let position = types.argument(function, name).ok();
+    let register = position.and_then(|at| ARGUMENT_REGISTERS.get(at as usize));
+    register.copied().unwrap_or(ABSENT)
 }
 
 /// The function that this kernel queues work with, if it is one of those known.

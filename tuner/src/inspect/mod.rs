@@ -6,6 +6,7 @@
 pub mod btf;
 pub mod kallsyms;
 pub mod layout;
+mod modules;
 mod require;
 
 use std::fs;
@@ -15,12 +16,14 @@ use std::path::{Path, PathBuf};
 
 use tuner_common::layout::Layout;
 
+use crate::knob::module::Presence;
 use btf::Types;
 use kallsyms::Kallsyms;
+pub use modules::{Livepatch, Modules};
 pub use require::{Requirement, requirements};
 
 /// Names that some probe, offset or check asks kallsyms for.
-const WANTED: [&str; 17] = [
+const WANTED: [&str; 20] = [
     "handle_rx",
     "handle_tx",
     "handle_rx_kick",
@@ -38,6 +41,9 @@ const WANTED: [&str; 17] = [
     "tap_fops",
     "vhost_dev_init",
     "vhost_poll_queue",
+    "vnt_poll_own_side",
+    "vnt_cap_reached",
+    Livepatch::BUSY_POLL,
 ];
 
 /// Facts about the kernel that this process runs on.
@@ -56,6 +62,12 @@ pub struct Kernel {
     pub lockdown: Option<String>,
     /// State of vhost_net.
     pub vhost_net: ModuleState,
+    /// The modules that all this was found in.
+    pub modules: Modules,
+    /// Our livepatch, while it is loaded.
+    pub livepatch: Option<Livepatch>,
+    /// Whether our module answers.
+    pub module: Presence,
     /// True where the kernel counts how often a program was not run because
     /// another was running on the same CPU.
     pub program_misses: bool,
@@ -82,6 +94,8 @@ impl Kernel {
     /// Looks at the running kernel.
     #[must_use]
     pub fn inspect() -> Self {
+        // Before anything else: what comes later shows as a difference.
+        let modules = Modules::look();
         let text = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
         let symbols = Kallsyms::parse(&text, &WANTED);
         let addresses_visible = text
@@ -105,6 +119,9 @@ impl Kernel {
                 .is_some_and(|value| value != "0"),
             device_node: Path::new("/dev/vhost-net").exists(),
             privileged: privileged(),
+            livepatch: modules.livepatch.map(|_| Livepatch::with(symbols.clone())),
+            modules,
+            module: Presence::find(),
             symbols,
             addresses_visible,
             layout: layout.map(|found| found.0),

@@ -75,8 +75,14 @@ pub fn requirements(kernel: &Kernel) -> Vec<Requirement> {
             format!("Structure offsets are not known: {why}."),
         ),
     });
+    if kernel.vhost_net != ModuleState::Absent {
+        list.push(module(kernel));
+    }
     if let Ok(layout) = &kernel.layout {
         list.extend(probes(&Plan::make(&kernel.symbols, layout)));
+        if let Some(livepatch) = &kernel.livepatch {
+            list.extend(probes(&Plan::livepatch(livepatch, layout)));
+        }
     }
     list
 }
@@ -106,6 +112,16 @@ fn vhost_net(kernel: &Kernel) -> Requirement {
          this kernel was built without CONFIG_VHOST_NET."
             .to_owned(),
     )
+}
+
+/// Measuring works without it.
+fn module(kernel: &Kernel) -> Requirement {
+    Requirement {
+        name: "module",
+        met: kernel.module.answers(),
+        essential: false,
+        sentence: kernel.module.sentence().to_owned(),
+    }
 }
 
 /// One requirement for each probe: those that only some figures need are not

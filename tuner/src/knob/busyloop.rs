@@ -115,7 +115,7 @@ pub enum SetError {
 }
 
 /// How a device is called in messages.
-struct Name<'a>(&'a Device);
+pub(super) struct Name<'a>(pub(super) &'a Device);
 
 impl fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,5 +2,6 @@
 
 pub mod busyloop;
 pub mod inject;
+pub mod module;
 
 pub use busyloop::{Change, Report, SetError, set};

@@ -164,8 +164,10 @@ pub struct Figures {
     pub worker_tid: Option<u32>,
     /// What is set now, in the kernel's microseconds (1.024 µs).
     pub busyloop_timeout_us: u32,
-    /// The cap on packets handed over together.
+    /// The cap on packets handed over together; of tx only.
     pub tx_batched: Option<u32>,
+    /// Whether a poll watches the other direction too.
+    pub poll_peer: Option<bool>,
     /// CPU the worker used, of one core. Both directions share a worker.
     pub worker_cpu_percent: Option<f64>,
     /// Time the worker waited for a CPU, of the interval.

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use aya::maps::{Array, HashMap, MapData, MapError};
+use aya::programs::kprobe::KProbeLinkId;
 use aya::programs::{KProbe, ProgramError};
 use aya::{Ebpf, EbpfLoader};
 use aya_log::EbpfLogger;
@@ -13,9 +14,10 @@ use tuner_common::layout::Layout;
 use tuner_common::queue::{Lost, Queue, QueueKey, Worker};
 
 use super::devices::{self, DeviceRecord};
-use super::plan::Plan;
+use super::follow::Patch;
+use super::plan::{Plan, Point};
 use super::sample::{ProgramCost, QueueSample, Sample};
-use crate::inspect::Kernel;
+use crate::inspect::{Kernel, Modules};
 
 /// The programs, built by this package's build script.
 pub(super) static OBJECT: &[u8] =
@@ -59,6 +61,9 @@ pub enum ProbeError {
     /// The kernel's BTF was refused by the loader.
     #[error("the kernel's BTF could not be loaded: {0}")]
     Btf(String),
+    /// The functions that were probed are gone, and the new ones cannot be.
+    #[error("vhost_net was loaded anew, and cannot be measured any more: {0}")]
+    Reloaded(Box<ProbeError>),
 }
 
 /// A program that is attached.
@@ -72,7 +77,14 @@ pub struct Attached {
 
 /// The attached programs. Dropping it detaches them and frees the maps.
 pub struct Probes {
-    ebpf: Ebpf,
+    pub(super) ebpf: Ebpf,
+    pub(super) options: Options,
+    /// What the programs were told when they were loaded.
+    pub(super) layout: Layout,
+    /// The modules that they are attached to.
+    pub(super) modules: Modules,
+    /// What is attached to the livepatch.
+    pub(super) patch: Option<Patch>,
     attached: Vec<Attached>,
     degraded: BTreeMap<&'static str, String>,
     /// Prints what the programs log, if they were told to.
@@ -110,6 +122,10 @@ impl Probes {
         }
         let mut probes = Self {
             ebpf: load(&layout, QUEUES)?,
+            options,
+            layout,
+            modules: kernel.modules,
+            patch: None,
             attached: Vec::new(),
             degraded: BTreeMap::new(),
             logger: None,
@@ -139,24 +155,14 @@ impl Probes {
             );
         }
         for point in plan.points {
-            match probes.attach_one(point.program, &point.names) {
-                Ok(to) => {
-                    log::debug!("{} attached to {to}", point.program);
-                    probes.attached.push(Attached {
-                        program: point.program,
-                        to,
-                    });
-                }
-                Err(why) if point.essential => {
-                    return Err(ProbeError::Essential {
-                        why: format!("{} cannot be probed: {why}", point.symbol),
-                    });
-                }
-                Err(why) => {
-                    let why = format!("{} cannot be probed: {why}", point.symbol);
-                    probes.degrade(point.figures, &why);
-                }
+            match attach_one(&mut probes.ebpf, &point) {
+                Ok((attached, _)) => probes.attached.push(attached),
+                Err(why) if point.essential => return Err(ProbeError::Essential { why }),
+                Err(why) => probes.degrade(point.figures, &why),
             }
+        }
+        if let Some(livepatch) = &kernel.livepatch {
+            probes.attach_patch(livepatch);
         }
         let mut counting: Array<&mut MapData, u32> = Array::try_from(
             probes
@@ -176,34 +182,21 @@ impl Probes {
         }
     }
 
-    fn attach_one(&mut self, program: &'static str, names: &[String]) -> Result<String, String> {
-        let probe: &mut KProbe = self
-            .ebpf
-            .program_mut(program)
-            .ok_or_else(|| format!("the eBPF object has no program `{program}`"))?
-            .try_into()
-            .map_err(|why: ProgramError| why.to_string())?;
-        probe.load().map_err(|why| chain(&why))?;
-        let mut said = Vec::new();
-        for name in names {
-            match probe.attach(name, 0) {
-                Ok(_) => return Ok(name.clone()),
-                Err(why) => said.push(format!("as `{name}`: {}", chain(&why))),
-            }
-        }
-        Err(said.join("; "))
-    }
-
     /// Programs that are attached.
     #[must_use]
-    pub fn attached(&self) -> &[Attached] {
-        &self.attached
+    pub fn attached(&self) -> Vec<Attached> {
+        let patch = self.patch.iter().flat_map(|patch| &patch.attached);
+        self.attached.iter().chain(patch).cloned().collect()
     }
 
     /// Figures that are unknown here, each with its reason.
     #[must_use]
-    pub fn degraded(&self) -> &BTreeMap<&'static str, String> {
-        &self.degraded
+    pub fn degraded(&self) -> BTreeMap<&'static str, String> {
+        let mut all = self.degraded.clone();
+        for (figure, why) in self.patch.iter().flat_map(|patch| &patch.degraded) {
+            all.entry(figure).or_insert_with(|| why.clone());
+        }
+        all
     }
 
     /// All open descriptors of vhost-net devices; see
@@ -315,6 +308,38 @@ pub(super) fn load(layout: &Layout, queues: u32) -> Result<Ebpf, ProbeError> {
         .map_max_entries("QUEUES", queues)
         .map_max_entries("WORKERS", queues)
         .load(OBJECT)?)
+}
+
+/// Attaches a program to one more function, under the first of its names that
+/// the kernel takes.
+pub(super) fn attach_one(
+    ebpf: &mut Ebpf,
+    point: &Point,
+) -> Result<(Attached, KProbeLinkId), String> {
+    let refused = |why: String| format!("{} cannot be probed: {why}", point.symbol);
+    let program = point.program;
+    let probe: &mut KProbe = ebpf
+        .program_mut(program)
+        .ok_or_else(|| refused(format!("the eBPF object has no program `{program}`")))?
+        .try_into()
+        .map_err(|why: ProgramError| refused(why.to_string()))?;
+    match probe.load() {
+        // Attached to another function already.
+        Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
+        Err(why) => return Err(refused(chain(&why))),
+    }
+    let mut said = Vec::new();
+    for name in &point.names {
+        match probe.attach(name, 0) {
+            Ok(link) => {
+                log::debug!("{program} attached to {name}");
+                let to = name.clone();
+                return Ok((Attached { program, to }, link));
+            }
+            Err(why) => said.push(format!("as `{name}`: {}", chain(&why))),
+        }
+    }
+    Err(refused(said.join("; ")))
 }
 
 fn statistics() -> Option<OwnedFd> {

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
+use crate::module::Module;
 use crate::support::{Queues, Stat, kernel_is, queues, run, total, tuner_json, until};
 
 /// A process with its output in a file; killed when dropped.
@@ -205,6 +206,44 @@ fn a_qemu_guest_is_named_measured_and_set_and_keeps_its_ping() {
     let now = tx(&stat.queues(&guest.pid()));
     assert!(total(&now, "packets") >= before + 40, "{now}");
     assert!(total(&now, "polls") > 0, "{now}");
+    drop(stat);
+    keeps_its_ping_while_patched();
+    assert!(guest.is_alive());
     drop(guest);
     run("ip", &["link", "del", "tap9"]);
+}
+
+/// The livepatch comes, is used, and goes, while the guest is pinged.
+fn keeps_its_ping_while_patched() {
+    let steady = Command::new("ping")
+        .args(["-i", "0.3", "-W", "10", "-q", "10.79.0.2"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let module = Module::livepatching();
+    let set = tuner_json(&[
+        "set",
+        "lab-vm",
+        "--tx-batched",
+        "4",
+        "--poll-peer",
+        "off",
+        "--json",
+    ]);
+    for change in set["changes"].as_array().unwrap() {
+        assert_eq!(change["backend"], "module", "{change}");
+    }
+    module.revert();
+    // SAFETY: a plain system call; the child is not reaped yet.
+    unsafe { libc::kill(steady.id().cast_signed(), libc::SIGINT) };
+    let output = steady.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut counts = said
+        .lines()
+        .filter(|line| line.contains("packets transmitted"))
+        .flat_map(|line| line.split([' ', ',']))
+        .filter_map(|word| word.parse::<u32>().ok());
+    let (sent, received) = (counts.next().unwrap(), counts.next().unwrap());
+    // The last one may have been on its way.
+    assert!(sent > 5 && received + 1 >= sent, "{said}");
 }

@@ -64,7 +64,7 @@ fn gaps_well_below_the_timeout_are_own_hits() {
 }
 
 #[test]
-fn gaps_well_above_the_timeout_are_misses() {
+pub(crate) fn gaps_well_above_the_timeout_are_misses() {
     let (_, tx) = after(&[
         "--mode",
         "txburst",
@@ -82,7 +82,7 @@ fn gaps_well_above_the_timeout_are_misses() {
 }
 
 #[test]
-fn host_packets_alone_are_own_hits_of_the_receive_ring() {
+pub(crate) fn host_packets_alone_are_own_hits_of_the_receive_ring() {
     let (rx, tx) = after(&[
         "--mode",
         "rxburst",
@@ -100,7 +100,7 @@ fn host_packets_alone_are_own_hits_of_the_receive_ring() {
 }
 
 #[test]
-fn a_spinning_receive_side_finds_the_guests_packets() {
+pub(crate) fn a_spinning_receive_side_finds_the_guests_packets() {
     let (rx, tx) = after(&[
         "--mode",
         "echo",
@@ -116,7 +116,7 @@ fn a_spinning_receive_side_finds_the_guests_packets() {
 }
 
 #[test]
-fn a_spinning_transmit_side_finds_the_hosts_packets() {
+pub(crate) fn a_spinning_transmit_side_finds_the_hosts_packets() {
     let (rx, tx) = after(&[
         "--mode",
         "echo",
@@ -130,7 +130,7 @@ fn a_spinning_transmit_side_finds_the_hosts_packets() {
 }
 
 #[test]
-fn every_miss_has_spun_for_the_timeout() {
+pub(crate) fn every_miss_has_spun_for_the_timeout() {
     let (_, tx) = after(&[
         "--mode",
         "txburst",

@@ -196,6 +196,16 @@ impl Lab {
         }
     }
 
+    /// Keeps everything to one CPU. Where the lab is emulated, three busy CPUs
+    /// on two real ones take milliseconds to answer each other, and a livepatch
+    /// has the kernel rewrite thousands of places, each with all CPUs' consent.
+    pub(crate) fn pin_to_one(&self) {
+        run("taskset", &["-a", "-p", "-c", "1", &self.pid()]);
+        for worker in self.workers() {
+            run("taskset", &["-p", "-c", "1", &worker]);
+        }
+    }
+
     /// Starts the traffic.
     pub(crate) fn go(&mut self) {
         self.lines.say("go");
@@ -315,6 +325,15 @@ const TRACEFS: &str = "/sys/kernel/tracing";
 impl Calls {
     /// Counts calls of `function` of `module` from now on.
     pub(crate) fn of(module: &str, function: &str) -> Self {
+        Self::at("p", &format!("{module}:{function}"))
+    }
+
+    /// Counts entries (`p`) or returns (`r`) of the only function of this name.
+    pub(crate) fn bare(kind: &str, function: &str) -> Self {
+        Self::at(kind, function)
+    }
+
+    fn at(kind: &str, place: &str) -> Self {
         let name = {
             let mut number = NUMBER.lock().unwrap();
             *number += 1;
@@ -322,7 +341,7 @@ impl Calls {
         };
         append(
             &format!("{TRACEFS}/kprobe_events"),
-            &format!("p:lab/{name} {module}:{function}\n"),
+            &format!("{kind}:lab/{name} {place}\n"),
         );
         append(&format!("{TRACEFS}/events/lab/{name}/enable"), "1\n");
         Self { name }

@@ -16,7 +16,7 @@ mod worker;
 
 pub use cmdline::{VmName, Vmm, vm_name, vm_name_from};
 pub use error::ProcError;
-pub use openers::{Opener, Openers, vhost_net_openers, vhost_net_openers_under};
+pub use openers::{Opener, Openers, VHOST_NET, vhost_net_openers, vhost_net_openers_under};
 pub use stat::{CpuTimes, ProcStat, ThreadState, clock_tick_ns};
 pub use status::ProcStatus;
 pub use tun::{tun_name, tun_name_from};

@@ -6,7 +6,7 @@ use super::{ProcError, ProcStat, read_text};
 
 /// Device number of `/dev/vhost-net`: misc, minor 238, both fixed in
 /// Documentation/admin-guide/devices.txt.
-const VHOST_NET: (u32, u32) = (10, 238);
+pub const VHOST_NET: (u32, u32) = (10, 238);
 
 /// A process with descriptors of `/dev/vhost-net`.
 #[derive(Clone, Debug, PartialEq, Eq)]
