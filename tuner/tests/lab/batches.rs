@@ -48,7 +48,18 @@ fn bursts_of_forty_eight() {
 #[test]
 fn a_flood_is_handed_over_at_the_cap() {
     let stat = Stat::start();
-    let mut lab = Lab::open(&["--mode", "txburst", "--burst", "192", "--packets", "19200"]);
+    // The gap keeps a run from going on into the next burst, where its weight
+    // would divide a batch.
+    let mut lab = Lab::open(&[
+        "--mode",
+        "txburst",
+        "--burst",
+        "192",
+        "--gap-us",
+        "3000",
+        "--packets",
+        "19200",
+    ]);
     lab.run();
     let queues = stat.queues(&lab.pid());
     let (_, tx) = queues.iter().find(|((_, d), _)| d == "tx").unwrap();

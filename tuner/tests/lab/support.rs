@@ -145,6 +145,7 @@ impl Drop for Lines {
 /// The lab driver with its device open.
 pub(crate) struct Lab {
     lines: Lines,
+    ready: Value,
 }
 
 impl Lab {
@@ -158,7 +159,7 @@ impl Lab {
         let lines = Lines::start(command);
         let ready = lines.next().expect("the lab driver did not start");
         assert_eq!(ready["event"], "ready", "{ready}");
-        Self { lines }
+        Self { lines, ready }
     }
 
     /// Its process id, as text.
@@ -169,6 +170,14 @@ impl Lab {
     /// The process itself.
     pub(crate) fn process(&self) -> &Lines {
         &self.lines
+    }
+
+    /// Descriptors of its devices, in order.
+    pub(crate) fn descriptors(&self) -> Vec<u64> {
+        let pairs = self.ready["pairs"].as_array().unwrap().iter();
+        let mut found: Vec<u64> = pairs.map(|p| p["vhost_fd"].as_u64().unwrap()).collect();
+        found.sort_unstable();
+        found
     }
 
     /// Threads that work for its devices: kthreads, or threads of its own.

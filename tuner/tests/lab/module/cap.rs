@@ -7,7 +7,7 @@ use tuner_common::queue::{TX, flush};
 use vhost_tuner::inspect::Kernel;
 use vhost_tuner::probe::{Options, Probes};
 
-use super::{Module, counters, descriptors};
+use super::{Module, counters};
 use crate::support::{Lab, until};
 
 /// Hand-overs by size, of the only device there is.
@@ -53,7 +53,7 @@ fn under_a_flood(module: &Module, more_arguments: &[&str]) {
         "100",
     ];
     let mut lab = Lab::open(&[&arguments[..], more_arguments].concat());
-    let fd = descriptors(&lab)[0];
+    let fd = lab.descriptors()[0];
     lab.go();
     more(&mut probes, [0; BATCH_BUCKETS], 50);
     for cap in [1usize, 4, 16, 64, 7, 64, 1] {

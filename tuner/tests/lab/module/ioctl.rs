@@ -248,7 +248,7 @@ fn a_spinning_worker_is_not_waited_for() {
         "--busyloop-tx",
         "0",
     ]);
-    let fd = super::descriptors(&lab)[0];
+    let fd = lab.descriptors()[0];
     lab.run();
     // Its receive ring now spins for two seconds at a time.
     let handle = super::handle(&lab.pid(), fd);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tuner_common::queue::outcome;
 
 use super::truth::Since;
-use super::{Module, cap, counters, descriptors, load, peer, rounds};
+use super::{Module, cap, counters, load, peer, rounds};
 use crate::support::{Calls, Lab, Stat, kernel_is, tuner_json, until};
 
 /// Nothing is lost, duplicated or reordered while it comes and goes, and the
@@ -24,7 +24,7 @@ fn it_comes_and_goes_under_full_traffic() {
         "50",
     ]);
     lab.pin_to_one();
-    let devices = descriptors(&lab);
+    let devices = lab.descriptors();
     lab.go();
     for round in 0..rounds(2, 20) {
         let module = Module::livepatching();
@@ -93,7 +93,7 @@ fn figures_follow_it_by_themselves() {
         "200",
     ]);
     lab.pin();
-    let fd = descriptors(&lab)[0];
+    let fd = lab.descriptors()[0];
     lab.run();
     for _ in 0..2 {
         let module = Module::livepatching();

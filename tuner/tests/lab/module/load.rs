@@ -1,6 +1,6 @@
 //! Putting the module in the stock one's place, and taking it away.
 
-use super::{Module, descriptors, file, folder, knobs, rounds};
+use super::{Module, file, folder, knobs, rounds};
 use crate::support::{Lab, tuner_json, tuner_output};
 
 pub(super) fn state() -> String {
@@ -22,7 +22,7 @@ fn it_comes_and_goes_with_devices_opened_in_between() {
     for _ in 0..rounds(5, 100) {
         let module = Module::replacing();
         let mut lab = Lab::open(&["--mode", "echo", "--packets", "50", "--pairs", "2"]);
-        let fd = descriptors(&lab)[0];
+        let fd = lab.descriptors()[0];
         lab.run();
         assert_eq!(knobs(&lab, fd, None).states, 2);
         lab.close();

@@ -92,20 +92,6 @@ pub(crate) fn handle(pid: &str, fd: u64) -> Handle {
     Handle::open(Presence::find(), pid, fd.try_into().unwrap(), start).unwrap()
 }
 
-/// Descriptors of the devices that a process has, in order.
-pub(crate) fn descriptors(lab: &Lab) -> Vec<u64> {
-    let list = tuner_json(&["list", &lab.pid(), "--json"]);
-    let mut found: Vec<u64> = list["queues"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|queue| queue["fd"].as_u64().unwrap())
-        .collect();
-    found.sort_unstable();
-    found.dedup();
-    found
-}
-
 /// What the module counted for a device: receive and transmit ring.
 pub(crate) fn counters(lab: &Lab, fd: u64) -> [Counters; 2] {
     let handle = handle(&lab.pid(), fd);

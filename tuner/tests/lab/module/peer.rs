@@ -1,6 +1,6 @@
 //! `poll_peer`: whether a spinning ring watches the other direction.
 
-use super::{Module, counters, descriptors, knobs};
+use super::{Module, counters, knobs};
 use crate::support::{Lab, Stat, total};
 use tuner_common::queue::outcome;
 use vhost_tuner::knob::module::{Change, Setting};
@@ -44,7 +44,7 @@ pub(super) fn off_and_on(module: &Module) {
         "8000",
     ]);
     lab.pin();
-    let fd = descriptors(&lab)[0];
+    let fd = lab.descriptors()[0];
 
     module.put("poll_peer", "N").unwrap();
     let (counted, seen, polls) = hits(&mut lab, &stat, fd);

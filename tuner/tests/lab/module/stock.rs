@@ -28,7 +28,17 @@ const STEADY: [&[&str]; 4] = [
         "--packets",
         "9600",
     ],
-    &["--mode", "txburst", "--burst", "192", "--packets", "19200"],
+    // The gap keeps a run from going on into the next burst.
+    &[
+        "--mode",
+        "txburst",
+        "--burst",
+        "192",
+        "--gap-us",
+        "3000",
+        "--packets",
+        "19200",
+    ],
     &[
         "--mode",
         "txburst",

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tuner_common::module::Counters;
 use tuner_common::queue::{flush, outcome};
 
-use super::{Module, counters, descriptors};
+use super::{Module, counters};
 use crate::support::{Flag, Lab, Stat, run, total};
 
 /// Counters as they were at some instant, to be taken off later ones.
@@ -89,7 +89,7 @@ impl Since {
 fn compared(arguments: &[&str], meanwhile: impl FnOnce(&Lab)) -> [[u64; outcome::COUNT]; 2] {
     let stat = Stat::start();
     let mut lab = Lab::open(arguments);
-    let fd = descriptors(&lab)[0];
+    let fd = lab.descriptors()[0];
     lab.pin();
     lab.go();
     meanwhile(&lab);
@@ -176,7 +176,7 @@ fn packets_that_go_alone() {
         "--payload",
         "6000",
     ]);
-    let fd = descriptors(&lab)[0];
+    let fd = lab.descriptors()[0];
     lab.run();
     let queues = stat.queues(&lab.pid());
     let counted = counters(&lab, fd);
