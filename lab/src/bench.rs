@@ -24,6 +24,7 @@ use crate::quantiles::Times;
 use crate::report::{Event, Figures, Outcome, PairFiles, PairOutcome, TapOutcome, Totals};
 use crate::sequence::FlowCounts;
 use crate::sitters::Sitters;
+use crate::storm::{Storm, Weather};
 use crate::system::want_many_files;
 use crate::traffic;
 use crate::wire::{Progress, Stop, Wire};
@@ -57,6 +58,7 @@ pub struct Bench {
     pairs: Vec<Pair>,
     devices: Vec<Device>,
     sitters: Sitters,
+    weather: Option<Weather>,
     options: RunOptions,
     round: u64,
 }
@@ -76,6 +78,7 @@ impl Bench {
             pairs: Vec::new(),
             devices: Vec::new(),
             sitters,
+            weather: None,
             options: options.clone(),
             round: 0,
         };
@@ -85,6 +88,9 @@ impl Bench {
         if let Some(pair) = bench.pairs.first() {
             bench.holder = Holder::new(Arc::clone(&pair.guest.nic().pair().vhost));
         }
+        // Last: setting devices up takes children, too, and they would count.
+        let name = options.thread_name("storm");
+        bench.weather = Weather::of(&bench.sitters, options.storm_us, name)?;
         Ok(bench)
     }
 
@@ -157,6 +163,7 @@ impl Bench {
         let round = self.round;
         let options = &self.options;
         let holder = &mut self.holder;
+        let storm = self.weather.as_ref().map(Weather::begin).transpose()?;
         let counters: Vec<_> = self
             .pairs
             .iter()
@@ -202,6 +209,7 @@ impl Bench {
             }
             joined.and(watched)
         })?;
+        storm.map_or(Ok(()), Storm::calm)?;
         self.settle()?;
         let seconds = self
             .pairs
@@ -292,6 +300,7 @@ impl Bench {
                 })
                 .collect(),
             sitters: self.sitters.counts(),
+            signals: self.weather.as_ref().map(Weather::counts),
         }
     }
 }

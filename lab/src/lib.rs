@@ -26,6 +26,7 @@ pub mod ring;
 pub mod sequence;
 pub mod session;
 pub mod sitters;
+pub mod storm;
 pub mod system;
 pub mod traffic;
 pub mod wire;

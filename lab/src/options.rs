@@ -215,6 +215,10 @@ pub struct RunOptions {
     /// Threads that sit in these system calls meanwhile
     #[arg(long, value_enum, value_delimiter = ',')]
     pub sitters: Vec<Call>,
+    /// Send the sitters signals of four kinds, with a pause of so many µs, and
+    /// count their handlers
+    #[arg(long, value_name = "US", requires = "sitters")]
+    pub storm_us: Option<u32>,
     /// Name all other threads as those of vCPUs, which an injection takes last
     #[arg(long, requires = "sitters")]
     pub vcpu_names: bool,
@@ -279,11 +283,7 @@ impl RunOptions {
     /// Name of a thread that is no sitter.
     #[must_use]
     pub fn thread_name(&self, role: &str) -> String {
-        if self.vcpu_names {
-            format!("vcpu-{role}")
-        } else {
-            role.to_owned()
-        }
+        thread_name(self.vcpu_names, role)
     }
 
     /// Packets per queue and direction to make; none without a limit.
@@ -303,9 +303,32 @@ pub struct TargetOptions {
     /// System calls to sit in, a thread for each
     #[arg(long, value_enum, value_delimiter = ',', required = true)]
     pub syscall: Vec<Call>,
+    /// Send these threads signals of four kinds, with a pause of so many µs, and
+    /// count their handlers
+    #[arg(long, value_name = "US")]
+    pub storm_us: Option<u32>,
+    /// Name all other threads as those of vCPUs, which an injection takes last
+    #[arg(long)]
+    pub vcpu_names: bool,
     /// Stop after this many seconds [default: at the end of stdin]
     #[arg(long)]
     pub seconds: Option<f64>,
+}
+
+fn thread_name(as_vcpu: bool, role: &str) -> String {
+    if as_vcpu {
+        format!("vcpu-{role}")
+    } else {
+        role.to_owned()
+    }
+}
+
+impl TargetOptions {
+    /// Name of a thread that is no sitter.
+    #[must_use]
+    pub fn thread_name(&self, role: &str) -> String {
+        thread_name(self.vcpu_names, role)
+    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::device::LinkCounts;
 use crate::quantiles::{Quantiles, Step};
 use crate::sequence::FlowCounts;
 use crate::sitters::SitterCounts;
+use crate::storm::StormCounts;
 
 /// A line on stdout.
 #[derive(Debug, Serialize)]
@@ -52,6 +53,8 @@ pub enum Event {
         calls: u64,
         /// Failures of all of them.
         failures: u64,
+        /// Signals sent to them and handled; none without a storm.
+        signals: Option<StormCounts>,
     },
 }
 
@@ -164,4 +167,6 @@ pub struct Outcome {
     pub taps: Vec<TapOutcome>,
     /// What the sitters saw.
     pub sitters: Vec<SitterCounts>,
+    /// Signals sent to them and handled; none without a storm.
+    pub signals: Option<StormCounts>,
 }

@@ -9,6 +9,7 @@ use crate::console::{Console, Input};
 use crate::options::{Cli, Command, Mode, RunOptions, TargetOptions};
 use crate::report::Event;
 use crate::sitters::Sitters;
+use crate::storm::{self, Storm, Weather};
 use crate::system::name_this_thread;
 
 /// Does what the command line says.
@@ -26,6 +27,10 @@ fn traffic(options: &RunOptions) -> Result<()> {
     options.check()?;
     if options.vcpu_names {
         name_this_thread(&options.thread_name("main")).context("cannot name the main thread")?;
+    }
+    if options.storm_us.is_some() {
+        // Before any thread is started: only the sitters are to be hit.
+        storm::keep_away();
     }
     let mut console = Console::new()?;
     let mut bench = Bench::open(options)?;
@@ -59,8 +64,17 @@ fn ask(console: &mut Console, bench: &mut Bench) -> Result<Input> {
 }
 
 fn target(options: &TargetOptions) -> Result<()> {
+    if options.vcpu_names {
+        name_this_thread(&options.thread_name("main")).context("cannot name the main thread")?;
+    }
+    if options.storm_us.is_some() {
+        storm::keep_away();
+    }
     let mut console = Console::new()?;
-    let sitters = Sitters::start(&options.syscall, "waker").context("cannot start the sitters")?;
+    let sitters = Sitters::start(&options.syscall, &options.thread_name("waker"))
+        .context("cannot start the sitters")?;
+    let weather = Weather::of(&sitters, options.storm_us, options.thread_name("storm"))?;
+    let storm = weather.as_ref().map(Weather::begin).transpose()?;
     Event::Ready {
         pid: std::process::id(),
         tap: String::new(),
@@ -80,8 +94,10 @@ fn target(options: &TargetOptions) -> Result<()> {
             break;
         }
     }
+    storm.map_or(Ok(()), Storm::calm)?;
     let sitters = sitters.counts();
     Event::Target {
+        signals: weather.as_ref().map(Weather::counts),
         calls: sitters.iter().map(|sitter| sitter.calls).sum(),
         failures: sitters.iter().map(|sitter| sitter.failures).sum(),
         sitters,

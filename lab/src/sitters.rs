@@ -17,7 +17,9 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use calls::Seat;
+use calls::{INTERRUPTED, Seat};
+
+use crate::storm::{handled_here, is_expected, let_in};
 
 /// How often a sitter is woken.
 const WAKE_EVERY: Duration = Duration::from_millis(20);
@@ -61,7 +63,10 @@ pub struct SitterCounts {
     pub tid: u32,
     /// Calls that returned.
     pub calls: u64,
-    /// Calls that returned as they should not: early, or with EINTR.
+    /// Calls that returned with EINTR because a signal's handler had run.
+    pub interrupted: u64,
+    /// Calls that returned as they should not: early, or with EINTR and no
+    /// handler.
     pub failures: u64,
     /// errno of the last failure; 0 for an early return, none without one.
     pub last_errno: Option<i32>,
@@ -72,6 +77,7 @@ struct Record {
     call: Call,
     tid: AtomicU64,
     calls: AtomicU64,
+    interrupted: AtomicU64,
     failures: AtomicU64,
     /// errno + 1; 0 without a failure.
     errno: AtomicU64,
@@ -106,6 +112,7 @@ impl Sitters {
                 call: *call,
                 tid: AtomicU64::new(0),
                 calls: AtomicU64::new(0),
+                interrupted: AtomicU64::new(0),
                 failures: AtomicU64::new(0),
                 errno: AtomicU64::new(0),
                 done: AtomicBool::new(false),
@@ -113,9 +120,10 @@ impl Sitters {
             seats.push((Arc::clone(&seat), Arc::clone(&record)));
             sitters.records.push(Arc::clone(&record));
             let stop = Arc::clone(&stop);
+            let first = sitters.threads.is_empty();
             let thread = thread::Builder::new()
                 .name("sitter".to_owned())
-                .spawn(move || sit(&seat, &record, &stop))?;
+                .spawn(move || sit(&seat, &record, &stop, first))?;
             sitters.threads.push(thread);
         }
         if !seats.is_empty() {
@@ -127,6 +135,23 @@ impl Sitters {
         Ok(sitters)
     }
 
+    /// Numbers of their threads.
+    #[must_use]
+    pub fn tids(&self) -> Vec<i32> {
+        self.records
+            .iter()
+            .map(|record| {
+                loop {
+                    match record.tid.load(Ordering::Relaxed) {
+                        // It has not begun yet.
+                        0 => thread::sleep(Duration::from_millis(1)),
+                        tid => break tid as i32,
+                    }
+                }
+            })
+            .collect()
+    }
+
     /// What they saw so far.
     #[must_use]
     pub fn counts(&self) -> Vec<SitterCounts> {
@@ -136,6 +161,7 @@ impl Sitters {
                 syscall: record.call,
                 tid: record.tid.load(Ordering::Relaxed) as u32,
                 calls: record.calls.load(Ordering::Relaxed),
+                interrupted: record.interrupted.load(Ordering::Relaxed),
                 failures: record.failures.load(Ordering::Relaxed),
                 last_errno: match record.errno.load(Ordering::Relaxed) {
                     0 => None,
@@ -156,13 +182,21 @@ impl Drop for Sitters {
     }
 }
 
-fn sit(seat: &Seat, record: &Record, stop: &AtomicBool) {
+fn sit(seat: &Seat, record: &Record, stop: &AtomicBool, first: bool) {
     record.tid.store(calls::thread_id(), Ordering::Relaxed);
     seat.take();
+    let mut open = false;
     while !stop.load(Ordering::Acquire) {
+        if !open && is_expected() {
+            let_in(first);
+            open = true;
+        }
+        let before = handled_here();
         let result = seat.sit();
         record.calls.fetch_add(1, Ordering::Relaxed);
-        if let Err(errno) = result {
+        if result == Err(INTERRUPTED) && handled_here() != before {
+            record.interrupted.fetch_add(1, Ordering::Relaxed);
+        } else if let Err(errno) = result {
             record.failures.fetch_add(1, Ordering::Relaxed);
             let errno = u64::from(errno.unsigned_abs());
             record.errno.store(errno, Ordering::Relaxed);

@@ -44,6 +44,7 @@ pub(super) enum Seat {
 /// errno + 1 of a call that failed, 1 of one that returned early.
 pub(super) type Failure = i32;
 pub(super) const EARLY: Failure = 1;
+pub(super) const INTERRUPTED: Failure = libc::EINTR + 1;
 
 impl Seat {
     pub(super) fn new(call: Call) -> io::Result<Self> {

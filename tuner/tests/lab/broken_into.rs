@@ -1,6 +1,7 @@
 //! Sets that break into each kind of system call: it goes on as if nothing had
 //! happened.
 
+use serde_json::Value;
 use vhost_tuner::knob::inject::{
     Limits, Outcome, Target, busyloop_of, get_busyloop, ioctls_in, set_busyloop,
 };
@@ -88,6 +89,51 @@ fn each_goes_on_as_if_nothing_had_happened() {
         assert!(sitter["calls"].as_u64().unwrap() > 0, "{sitter}");
         assert_eq!(sitter["failures"], 0, "{sitter}");
         println!("{kind}: {inside} of {sets} sets broke into the call");
+        lab.close();
+    }
+}
+
+/// Every signal sent was handled, and no call failed but for one.
+fn assert_weathered(result: &Value) {
+    let signals = &result["signals"];
+    for kind in ["alarm", "user", "child", "queued"] {
+        assert!(signals[kind]["sent"].as_u64() > Some(0), "{signals}");
+        assert_eq!(signals[kind]["sent"], signals[kind]["handled"], "{signals}");
+    }
+    assert_eq!(signals["misplaced"], 0, "{signals}");
+    for sitter in result["sitters"].as_array().unwrap() {
+        assert!(sitter["interrupted"].as_u64() > Some(0), "{sitter}");
+        assert_eq!(sitter["failures"], 0, "{sitter}");
+    }
+}
+
+/// Signals hit the very thread that is stopped, in each kind of call.
+#[test]
+fn a_storm_of_signals_is_weathered() {
+    let all = all_kinds();
+    for sitters in KINDS.map(|(kind, _)| kind).into_iter().chain([&*all]) {
+        let mut lab = Lab::open(&[
+            "--mode",
+            "echo",
+            "--seconds",
+            "600",
+            "--sitters",
+            sitters,
+            "--storm-us",
+            "500",
+            "--vcpu-names",
+        ]);
+        lab.go();
+        let mut sets = 0;
+        while sets < rounds(20, 500) {
+            set(&lab, sets % 9 * 10);
+            sets += 1;
+        }
+        assert_undisturbed(&lab.pid());
+        lab.stop();
+        let result = lab.result();
+        assert_weathered(&result);
+        println!("{sitters}: {sets} sets, {}", result["signals"]);
         lab.close();
     }
 }
