@@ -1,10 +1,13 @@
-//! `cargo xtask bench …`: what measuring costs.
+//! `cargo xtask bench …`: what measuring costs, and what the knobs bring.
 
 mod flood;
+mod headline;
 mod inside;
+mod memory;
 mod observer;
 mod ratio;
 mod report;
+mod worker;
 
 use std::{env, io, path::PathBuf, time::Duration};
 
@@ -23,6 +26,8 @@ pub(crate) enum Bench {
     /// Packets a second with nothing attached, with `vhost-tuner stat`, and with
     /// a bpftrace script that measures what it can of the same
     Overhead(Overhead),
+    /// What poll_peer and tx_batched bring, beside what their patches say
+    Headline(headline::Options),
 }
 
 /// Options of `bench overhead`.
@@ -49,6 +54,7 @@ pub(crate) struct Plan {
     phase: f64,
 }
 
+pub(crate) use self::headline::{Plan as HeadlinePlan, run_inside as run_headline_inside};
 /// `bench-inside`: the part that runs in the VM.
 pub(crate) use self::inside::run as run_inside;
 
@@ -60,9 +66,16 @@ const NEEDED: &[Step] = &[
     Step::VirtmeNg,
 ];
 
-/// Boots the lab and measures in it; gives the status to exit with.
+/// Runs a `bench` command; gives the status to exit with.
 pub(crate) fn run(bench: &Bench) -> Result<i32> {
-    let Bench::Overhead(options) = bench;
+    match bench {
+        Bench::Overhead(options) => overhead(options),
+        Bench::Headline(options) => headline::run(options),
+    }
+}
+
+/// Boots the lab and measures in it.
+fn overhead(options: &Overhead) -> Result<i32> {
     let Plan {
         rounds,
         timed_rounds,

@@ -71,6 +71,7 @@ pub(crate) const MODULE: &[Needed] = &[
         "GCC, best the one that the kernel was built with",
     ),
     needed("coccinelle", &["spatch"], "Coccinelle"),
+    needed("dkms", &["dkms"], "DKMS"),
     needed("sparse", &["sparse"], "sparse"),
     needed("pahole", &["pahole"], "pahole"),
     needed("binutils", &["objcopy", "readelf"], "GNU binutils"),
