@@ -22,5 +22,4 @@ pub mod transition;
 
 /// Name of the module that is replaced, and of our replacement.
 pub const VHOST_NET: &str = "vhost_net";
-/// Name of our livepatch.
-pub const LIVEPATCH: &str = "livepatch_vhost_net";
+pub use crate::knob::module::LIVEPATCH;
