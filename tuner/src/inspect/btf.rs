@@ -1,8 +1,11 @@
 //! Offsets and argument positions, by name, from BTF.
 
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::Path;
 
-use btf_rs::{Btf, BtfType, Struct, Type};
+use btf_rs::{Backend, Btf, BtfType, Struct, Type};
 
 /// Why something was not found in BTF.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +42,7 @@ impl Types {
     /// # Errors
     /// If the file cannot be read as BTF.
     pub fn kernel(path: &Path) -> Result<Self, BtfError> {
-        Btf::from_file(path)
+        open(path)
             .map(|btf| Self { btf })
             .map_err(|why| read_error(path, why))
     }
@@ -179,6 +182,33 @@ impl Types {
             _ => None,
         }
     }
+}
+
+/// The kernel's own types. Some hundred thousand, of which a few dozen are asked
+/// for: read where they lie, that takes a fifth of the time of sorting them all.
+///
+/// # Errors
+/// If the file cannot be read as BTF.
+pub(crate) fn open(path: &Path) -> Result<Btf, btf_rs::Error> {
+    let in_place = memory_copy(path).and_then(|copy| {
+        let copy = format!("/proc/self/fd/{}", copy.as_raw_fd());
+        Btf::from_file_with_backend(copy, Backend::Mmap).map_err(io::Error::other)
+    });
+    in_place.or_else(|_| Btf::from_file(path))
+}
+
+/// A copy that can be mapped and that nobody else can write to: most kernels do
+/// not let their own file be mapped.
+fn memory_copy(path: &Path) -> io::Result<File> {
+    // SAFETY: the name ends with a zero; gives a descriptor or an error.
+    let fd = unsafe { libc::memfd_create(c"btf".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just opened, and nobody else knows it.
+    let mut copy = unsafe { File::from_raw_fd(fd) };
+    io::copy(&mut File::open(path)?, &mut copy)?;
+    Ok(copy)
 }
 
 fn read_error(path: &Path, why: btf_rs::Error) -> BtfError {
