@@ -16,6 +16,7 @@ use crate::console::Console;
 use crate::counters::{PairCounters, PairCounts};
 use crate::device::Device;
 use crate::guest::Guest;
+use crate::hold::{Holder, Order};
 use crate::host::HostPeer;
 use crate::nic::Nic;
 use crate::options::{Backend, Mode, RunOptions};
@@ -51,6 +52,8 @@ struct Pair {
 /// devices go.
 #[derive(Debug)]
 pub struct Bench {
+    /// For the rings of the first pair.
+    holder: Holder,
     pairs: Vec<Pair>,
     devices: Vec<Device>,
     sitters: Sitters,
@@ -67,6 +70,7 @@ impl Bench {
         want_many_files();
         let sitters = Sitters::start(&options.sitters).context("cannot start the sitters")?;
         let mut bench = Self {
+            holder: Holder::default(),
             pairs: Vec::new(),
             devices: Vec::new(),
             sitters,
@@ -75,6 +79,9 @@ impl Bench {
         };
         for index in 0..options.devices {
             bench.add_device(index)?;
+        }
+        if let Some(pair) = bench.pairs.first() {
+            bench.holder = Holder::new(Arc::clone(&pair.guest.nic().pair().vhost));
         }
         Ok(bench)
     }
@@ -147,6 +154,7 @@ impl Bench {
         let start = Instant::now();
         let round = self.round;
         let options = &self.options;
+        let holder = &mut self.holder;
         let counters: Vec<_> = self
             .pairs
             .iter()
@@ -175,7 +183,7 @@ impl Bench {
             let watched = watch(
                 &counters,
                 options,
-                console,
+                (console, holder),
                 &stop,
                 &left,
                 threads.len(),
@@ -202,11 +210,22 @@ impl Bench {
         Ok(self.outcome(seconds))
     }
 
+    /// Holds a ring of the first pair, or gives it back.
+    ///
+    /// # Errors
+    /// As [`Holder::obey`].
+    pub fn obey(&mut self, order: Order) -> Result<Event> {
+        self.holder.obey(order)
+    }
+
     /// Sees to it that no counter moves any more.
     ///
     /// # Errors
-    /// When a device does not come to rest.
+    /// When a ring is held, and when a device does not come to rest.
     pub fn settle(&mut self) -> Result<()> {
+        if self.holder.holds() {
+            bail!("a ring is still held, so the traffic cannot come to its end");
+        }
         for _ in 0..SETTLE_TRIES {
             let mut busy = false;
             for pair in &mut self.pairs {

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+use crate::hold::Order;
+use crate::packet::Direction;
 use crate::system::{signals_as_fd, wait_readable};
 
 /// Something that was told.
@@ -15,6 +17,8 @@ use crate::system::{signals_as_fd, wait_readable};
 pub enum Input {
     /// The line "go".
     Go,
+    /// The line "hold rx", "hold tx" or "free".
+    Hold(Order),
     /// Any other line.
     Line,
     /// No more lines will come.
@@ -148,10 +152,12 @@ impl Lines {
 }
 
 fn line(bytes: &[u8]) -> Input {
-    if bytes.trim_ascii() == b"go" {
-        Input::Go
-    } else {
-        Input::Line
+    match bytes.trim_ascii() {
+        b"go" => Input::Go,
+        b"hold rx" => Input::Hold(Order::Hold(Direction::Rx)),
+        b"hold tx" => Input::Hold(Order::Hold(Direction::Tx)),
+        b"free" => Input::Hold(Order::Free),
+        _ => Input::Line,
     }
 }
 
@@ -171,5 +177,19 @@ mod tests {
         lines.take(b"", &mut told);
         assert_eq!(told, [Input::Line, Input::End]);
         assert!(lines.ended);
+    }
+
+    #[test]
+    fn rings_are_named_to_be_held() {
+        let mut told = Vec::new();
+        Lines::default().take(b"hold tx\nhold rx\nfree\nhold\n", &mut told);
+        let orders = [
+            Order::Hold(Direction::Tx),
+            Order::Hold(Direction::Rx),
+            Order::Free,
+        ];
+        let mut expected: Vec<Input> = orders.map(Input::Hold).to_vec();
+        expected.push(Input::Line);
+        assert_eq!(told, expected);
     }
 }

@@ -13,6 +13,7 @@ pub mod console;
 pub mod counters;
 pub mod device;
 pub mod guest;
+pub mod hold;
 pub mod host;
 pub mod mmsg;
 pub mod nic;

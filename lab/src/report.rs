@@ -35,6 +35,13 @@ pub enum Event {
         /// Packets that vhost put into the receive rings.
         rx_packets: u64,
     },
+    /// A ring's mutex is held from now on.
+    Held {
+        /// `rx` or `tx`.
+        ring: &'static str,
+    },
+    /// It is held no more.
+    Freed,
     /// A round has ended, and no counter moves any more.
     Result(Box<Outcome>),
     /// What the sitters saw.

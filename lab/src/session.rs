@@ -28,18 +28,28 @@ fn traffic(options: &RunOptions) -> Result<()> {
     bench.ready().print()?;
     if options.mode == Mode::Idle {
         let start = Instant::now();
-        while !matches!(console.ask()?, Input::End | Input::Signal) {}
+        while !matches!(ask(&mut console, &mut bench)?, Input::End | Input::Signal) {}
         bench.settle()?;
         return Event::Result(Box::new(bench.outcome(start.elapsed()))).print();
     }
-    if options.wait_go && console.ask()? != Input::Go {
+    if options.wait_go && ask(&mut console, &mut bench)? != Input::Go {
         return Ok(());
     }
     loop {
         let outcome = bench.round(&mut console)?;
         Event::Result(Box::new(outcome)).print()?;
-        if !options.hold || console.ask()? != Input::Go {
+        if !options.hold || ask(&mut console, &mut bench)? != Input::Go {
             return Ok(());
+        }
+    }
+}
+
+/// Waits for the next line that is not about a ring to hold.
+fn ask(console: &mut Console, bench: &mut Bench) -> Result<Input> {
+    loop {
+        match console.ask()? {
+            Input::Hold(order) => bench.obey(order)?.print()?,
+            input => return Ok(input),
         }
     }
 }

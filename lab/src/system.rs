@@ -70,6 +70,18 @@ pub fn want_exact_timers() {
     }
 }
 
+/// Keeps signals away from this thread, all but SIGKILL and SIGSTOP.
+pub fn block_signals() {
+    // SAFETY: an all-zero signal set is a valid place to initialise.
+    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `all` is a local that lives across the calls, which fail for
+    // numbers out of range only.
+    unsafe {
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut());
+    }
+}
+
 /// Nanoseconds of the monotonic clock.
 #[must_use]
 pub fn now_ns() -> u64 {

@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use crate::console::{Console, Input};
 use crate::counters::{PairCounters, PairCounts};
+use crate::hold::Holder;
 use crate::options::RunOptions;
 use crate::report::Event;
 use crate::wire::{Progress, Stop};
@@ -15,7 +16,7 @@ use crate::wire::{Progress, Stop};
 pub(super) fn watch(
     counters: &[Arc<PairCounters>],
     options: &RunOptions,
-    console: &mut Console,
+    (console, holder): (&mut Console, &mut Holder),
     stop: &Stop,
     left: &Progress,
     threads: usize,
@@ -47,6 +48,7 @@ pub(super) fn watch(
             match input {
                 Input::Signal | Input::Line => stop.set(),
                 Input::Go => console.keep(input),
+                Input::Hold(order) => holder.obey(order)?.print()?,
                 Input::End => {}
             }
         }

@@ -43,7 +43,7 @@ pub struct QueuePair {
     /// Interrupts of the receive ring.
     pub rx_call: EventFd,
     /// The vhost-net file.
-    pub vhost: VhostNet,
+    pub vhost: Arc<VhostNet>,
     /// The tap's file of this queue.
     pub tap: File,
     /// Who is who on this pair.
@@ -202,7 +202,7 @@ impl QueuePair {
             tx_call,
             rx_kick,
             rx_call,
-            vhost,
+            vhost: Arc::new(vhost),
             tap,
             ends,
             host_link: host_link.to_owned(),

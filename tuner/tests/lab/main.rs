@@ -12,6 +12,7 @@ mod ends;
 mod gaps;
 mod guests;
 mod inventory;
+mod locks;
 mod module;
 mod polls;
 mod set;

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::locks::Refused;
 use crate::support::{Calls, Lab, Stat, total};
 
 /// Figures of (rx, tx) after some traffic: as many polls as the function was
@@ -147,4 +148,107 @@ pub(crate) fn every_miss_has_spun_for_the_timeout() {
     let least = total(&tx, "poll_misses") * 500 * 1024;
     assert!(total(&tx, "poll_misses") > 400, "{}", tx["totals"]);
     assert!(total(&tx, "spin_ns") >= least, "{}", tx["totals"]);
+}
+
+/// How many packets go through while the other ring is locked, at least. Each
+/// leaves its ring dry.
+pub(crate) const LOCKED: u64 = 200;
+
+/// Traffic in one direction alone, one packet at a time: the other ring can be
+/// locked without anybody waiting for it.
+#[derive(Clone, Copy)]
+pub(crate) enum Silent {
+    /// The host sends.
+    Tx,
+    /// The guest sends.
+    Rx,
+}
+
+impl Silent {
+    pub(crate) const BOTH: [Self; 2] = [Self::Tx, Self::Rx];
+
+    /// Names of the ring with traffic and of the other one.
+    const fn rings(self) -> [&'static str; 2] {
+        match self {
+            Self::Tx => ["rx", "tx"],
+            Self::Rx => ["tx", "rx"],
+        }
+    }
+
+    /// For the lab driver.
+    pub(crate) fn arguments(self) -> [&'static str; 12] {
+        let [mode, busyloop] = match self {
+            Self::Tx => ["rxburst", "--busyloop-rx"],
+            Self::Rx => ["txburst", "--busyloop-tx"],
+        };
+        [
+            "--mode",
+            mode,
+            "--burst",
+            "1",
+            "--gap-us",
+            "2000",
+            busyloop,
+            "50",
+            "--seconds",
+            "600",
+            "--report-ms",
+            "50",
+        ]
+    }
+
+    /// Some packets before, some while the other ring is locked, some after.
+    pub(crate) fn lock_for_a_while(self, lab: &mut Lab) {
+        let [busy, silent] = self.rings();
+        lab.wait_for(busy, 50);
+        lab.hold(silent);
+        lab.wait_for(busy, LOCKED);
+        lab.free();
+        lab.wait_for(busy, 50);
+        lab.stop();
+    }
+}
+
+#[test]
+fn polls_with_the_other_ring_locked_are_skipped() {
+    for silent in Silent::BOTH {
+        let [busy, other] = silent.rings();
+        let stat = Stat::start();
+        let calls = Calls::of("vhost_net", "vhost_net_busy_poll");
+        let mut lab = Lab::open(&silent.arguments());
+        lab.pin();
+        let [worker] = &lab.workers()[..] else {
+            panic!("one worker is expected");
+        };
+        let refused = Refused::to(worker);
+        let figures = |stat: &Stat, lab: &Lab| {
+            let queues = stat.queues(&lab.pid());
+            let mut found = queues.iter().filter(|((_, d), _)| d == busy);
+            found.next().unwrap().1.clone()
+        };
+
+        lab.go();
+        lab.wait_for(busy, 100);
+        let before = figures(&stat, &lab);
+        assert_eq!(total(&before, "poll_skipped"), refused.count());
+        lab.hold(other);
+        lab.wait_for(busy, LOCKED);
+        lab.free();
+        let after = figures(&stat, &lab);
+        let skipped = total(&after, "poll_skipped");
+        // The ring is free: what was refused stays as it is from here on.
+        assert_eq!(skipped, refused.count(), "{after}");
+        assert!(skipped >= LOCKED, "{after}");
+
+        lab.wait_for(busy, 100);
+        lab.stop();
+        lab.result();
+        let last = figures(&stat, &lab);
+        assert_eq!(total(&last, "poll_skipped"), skipped, "{last}");
+        assert_eq!(refused.count(), skipped);
+        assert!(total(&last, "poll_misses") >= total(&after, "poll_misses") + 50);
+        assert_eq!(total(&last, "polls"), calls.count());
+        assert_eq!(total(&last, "missed"), 0);
+        lab.close();
+    }
 }

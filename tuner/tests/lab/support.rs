@@ -237,6 +237,40 @@ impl Lab {
         }
     }
 
+    /// Takes the mutex of the `rx` or `tx` ring inside the kernel.
+    pub(crate) fn hold(&mut self, ring: &str) {
+        self.lines.say(&format!("hold {ring}"));
+        assert_eq!(self.answer("held")["ring"], ring);
+    }
+
+    /// Gives it back.
+    pub(crate) fn free(&mut self) {
+        self.lines.say("free");
+        self.answer("freed");
+    }
+
+    /// Waits for `packets` more of the kind `rx` or `tx`. The driver must have
+    /// been told to report.
+    pub(crate) fn wait_for(&self, kind: &str, packets: u64) {
+        let figure = format!("{kind}_packets");
+        // Reports from before the call may wait to be read.
+        while self.lines.lines.try_recv().is_ok() {}
+        let now = || self.answer("progress")[&figure].as_u64().unwrap();
+        let goal = now() + packets;
+        while now() < goal {}
+    }
+
+    /// The next line of a kind, while traffic goes on.
+    fn answer(&self, event: &str) -> Value {
+        loop {
+            let line = self.lines.next().expect("the lab driver ended early");
+            assert_ne!(line["event"], "result", "traffic ended: {line}");
+            if line["event"] == event {
+                return line;
+            }
+        }
+    }
+
     /// Traffic from beginning to end.
     pub(crate) fn run(&mut self) -> Value {
         self.go();
@@ -383,7 +417,8 @@ impl Drop for Calls {
     }
 }
 
-fn append(path: &str, text: &str) {
+/// Appends to a file of tracefs, or says why it cannot.
+pub(crate) fn append(path: &str, text: &str) {
     let written = std::fs::OpenOptions::new()
         .append(true)
         .open(path)

@@ -8,6 +8,7 @@ use tuner_common::module::Counters;
 use tuner_common::queue::{flush, outcome};
 
 use super::{Module, counters};
+use crate::polls::{LOCKED, Silent};
 use crate::support::{Flag, Lab, Stat, run, total};
 
 /// Counters as they were at some instant, to be taken off later ones.
@@ -86,13 +87,13 @@ impl Since {
 
 /// Traffic under the replaced module, from the device's birth to its rest:
 /// polls by outcome of both rings.
-fn compared(arguments: &[&str], meanwhile: impl FnOnce(&Lab)) -> [[u64; outcome::COUNT]; 2] {
+fn compared(arguments: &[&str], meanwhile: impl FnOnce(&mut Lab)) -> [[u64; outcome::COUNT]; 2] {
     let stat = Stat::start();
     let mut lab = Lab::open(arguments);
     let fd = lab.descriptors()[0];
     lab.pin();
     lab.go();
-    meanwhile(&lab);
+    meanwhile(&mut lab);
     lab.result();
     let queues = stat.queues(&lab.pid());
     let counted = counters(&lab, fd);
@@ -184,6 +185,17 @@ fn packets_that_go_alone() {
     Since::birth().compare(tx, &counted[1]);
     assert!(total(tx, "flushes_single") > 1000, "{}", tx["totals"]);
     lab.close();
+}
+
+/// The other ring is locked for a while: what the module says it skipped.
+#[test]
+fn polls_with_the_other_ring_locked() {
+    let _module = Module::replacing();
+    for silent in Silent::BOTH {
+        let polls = compared(&silent.arguments(), |lab| silent.lock_for_a_while(lab));
+        assert!(of(polls, outcome::SKIPPED) >= LOCKED, "{polls:?}");
+        assert!(of(polls, outcome::MISS) > 0, "{polls:?}");
+    }
 }
 
 /// A hog on the worker's CPU ends spins before their time.
