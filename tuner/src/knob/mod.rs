@@ -2,6 +2,7 @@
 
 pub mod busyloop;
 pub mod inject;
+pub mod journal;
 pub mod module;
 
 pub use busyloop::{Change, Report, SetError, set};

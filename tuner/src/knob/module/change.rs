@@ -28,7 +28,7 @@ pub struct Change {
 }
 
 /// A knob by its name in the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Knob {
     /// The busyloop timeout of a ring.
     Busyloop {
