@@ -16,3 +16,4 @@ mod module;
 mod polls;
 mod set;
 mod support;
+mod undo;

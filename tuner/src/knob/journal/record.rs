@@ -193,7 +193,7 @@ mod address {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::knob) mod tests {
     use super::*;
 
     /// A key for tests.
