@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use clap::Args;
 
 use super::{Failure, Outcome};
@@ -27,15 +27,23 @@ pub(super) struct Place {
     state_dir: PathBuf,
 }
 
+/// What a trouble with the journal comes to.
+const UNCHANGED: &str = "nothing was changed";
+
 impl Place {
     /// Reads the journal and says what is wrong with it.
     pub(super) fn journal(&self) -> Result<Journal, Failure> {
-        let journal = Journal::read(&self.state_dir)?;
+        let journal = Journal::read(&self.state_dir).context(UNCHANGED)?;
         for note in journal.notes() {
             log::warn!("{}: {note}", journal.path().display());
         }
         Ok(journal)
     }
+}
+
+/// Makes sure that the journal can be written to.
+pub(super) fn prepare(turner: &mut Turner) -> Outcome {
+    Ok(turner.journal_mut().prepare().context(UNCHANGED)?)
 }
 
 /// Whether this process may turn knobs here.

@@ -447,7 +447,7 @@ fn without_a_journal_nothing_is_changed() {
     assert_eq!(output.status.code(), Some(1));
     let complaint = said(&output);
     assert!(
-        complaint.contains(file) && complaint.contains("nothing was set"),
+        complaint.contains(file) && complaint.contains("nothing was changed"),
         "{complaint}"
     );
     assert_eq!(desk.timeouts(&lab), [[10, 0], [10, 0]]);

@@ -5,7 +5,7 @@ mod show;
 
 use std::sync::atomic::Ordering;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 
 pub(super) use self::options::Options;
 use self::show::{Failed, Shown};
@@ -54,10 +54,7 @@ pub(super) fn run(options: Options) -> Outcome {
     if devices.is_empty() {
         log::warn!("there is no vhost-net device; nothing was set");
     } else if !options.dry_run {
-        turner
-            .journal_mut()
-            .prepare()
-            .context("nothing was set, since what there is could not be written down")?;
+        turning::prepare(&mut turner)?;
     }
     // From here on a signal must not end this program: a thread of the target
     // may be running our call.

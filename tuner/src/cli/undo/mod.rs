@@ -60,7 +60,7 @@ pub(super) fn run(options: Options) -> Outcome {
             if options.all { "" } else { " of these" }
         );
     } else if !options.dry_run {
-        turner.journal_mut().prepare()?;
+        turning::prepare(&mut turner)?;
     }
     // As in `set`.
     let stop = super::signals::deferred()?;
