@@ -61,7 +61,7 @@ pub(super) fn run(options: Options) -> Outcome {
     let stop = super::signals::deferred()?;
     let mut shown = Shown::default();
     let mut reasons = Reasons::new();
-    for device in &devices {
+    for (at, device) in devices.iter().enumerate() {
         if stop.load(Ordering::Relaxed) {
             let why = "interrupted; devices that are not listed were left alone";
             reasons.add(why.to_owned(), false);
@@ -78,6 +78,10 @@ pub(super) fn run(options: Options) -> Outcome {
                 shown.failures.push(Failed::new(device, &why));
                 reasons.add(why.to_string(), why.is_unable());
                 if why.is_everywhere() {
+                    let left = devices.len() - at - 1;
+                    if left > 0 {
+                        reasons.add(format!("{left} more devices were left alone"), false);
+                    }
                     break;
                 }
             }
