@@ -228,27 +228,30 @@ impl Turner {
             Backend::Module(presence) => module::read(device, presence)
                 .map_err(|why| module::SetError::Refused { what: what(), why }.into()),
             Backend::Inject => {
-                let records = self.recent().map_err(|why| TurnError::Unknown {
+                let (_, records) = self.recent().map_err(|why| TurnError::Unknown {
                     what: what(),
                     why: Box::new(why),
                 })?;
                 let found = record_of(&records, device).map(of_record);
-                self.last = None;
                 found.ok_or_else(|| TurnError::Ended(what()))
             }
         }
     }
 
-    /// Keeps a list for what is next.
-    pub(super) fn keep(&mut self, records: Vec<DeviceRecord>) {
-        self.last = Some((Instant::now(), records));
+    /// Keeps a list for what is next; `when` is when it was made.
+    pub(super) fn keep(&mut self, when: Instant, records: Vec<DeviceRecord>) {
+        self.last = Some((when, records));
     }
 
-    /// The last list, if it was made just now.
-    pub(super) fn recent(&mut self) -> Result<Vec<DeviceRecord>, ProbeError> {
+    /// The list that was kept, if it was made just now, else a new one; and when
+    /// it was made.
+    pub(super) fn recent(&mut self) -> Result<(Instant, Vec<DeviceRecord>), ProbeError> {
         match self.last.take() {
-            Some((when, records)) if when.elapsed() < FRESH => Ok(records),
-            _ => self.list(),
+            Some((when, records)) if when.elapsed() < FRESH => Ok((when, records)),
+            _ => {
+                let when = Instant::now();
+                Ok((when, self.list()?))
+            }
         }
     }
 
@@ -344,13 +347,14 @@ impl Turner {
                     return Ok(done(*found, *found, None));
                 }
                 let stop = busyloop::make_calls(&device, asked)?;
+                let when = Instant::now();
                 let records = lister.list().map_err(|why| SetError::Unread {
                     what: Name(&device).to_string(),
                     why: Box::new(why),
                 })?;
                 busyloop::check(&device, asked, &records)?;
                 let after = record_of(&records, &device).map_or(*found, of_record);
-                self.keep(records);
+                self.keep(when, records);
                 Ok(done(*found, after, Some(stop)))
             }
         }

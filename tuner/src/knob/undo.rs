@@ -174,10 +174,10 @@ impl Turner {
         let Some(first) = group.first() else {
             return Ok(Vec::new());
         };
-        let records = self.recent().map_err(Box::new)?;
+        let (when, records) = self.recent().map_err(Box::new)?;
         let boot = self.journal().boot();
         let gone = gone(&first.key, boot, may_live(&first.key), &records);
-        self.keep(records);
+        self.keep(when, records);
         let undone = match gone {
             Some(gone) => all(group, &Outcome::Dropped(gone)),
             None => match inventory.at(first.key.net) {
