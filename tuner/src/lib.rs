@@ -8,6 +8,7 @@ pub mod cli;
 pub mod inspect;
 pub mod inventory;
 pub mod knob;
+pub mod lock;
 pub mod model;
 pub mod module;
 pub mod probe;

@@ -88,7 +88,12 @@ fn what_only_the_module_has_is_refused_without_it() {
 fn usage_errors_exit_2() {
     for arguments in [
         &["set", "x"][..],
+        &["set", "--busyloop-rx", "1"],
+        &["set", "x", "--all", "--busyloop-rx", "1"],
         &["set", "x", "--busyloop-rx", "10001"],
+        &["set", "x", "--busyloop-rx", "1000001", "--force"],
+        &["undo"],
+        &["undo", "x", "--all"],
         &["set", "x", "--tx-batched", "0"],
         &["set", "x", "--tx-batched", "65"],
         &["set", "x", "--poll-peer", "maybe"],
@@ -98,4 +103,12 @@ fn usage_errors_exit_2() {
     ] {
         assert_eq!(run(arguments).status.code(), Some(2), "{arguments:?}");
     }
+}
+
+#[test]
+fn a_timeout_that_takes_force_says_so() {
+    let output = run(&["set", "x", "--busyloop-tx", "10001"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("--force") && said.contains("10001"), "{said}");
 }

@@ -8,6 +8,8 @@ mod set;
 mod signals;
 mod stat;
 mod table;
+mod turning;
+mod undo;
 mod watch;
 
 use std::io::Write;
@@ -34,8 +36,10 @@ enum Command {
     List(list::Options),
     /// Figures of every queue, interval by interval.
     Stat(stat::Options),
-    /// Changes what is set on a running VM.
+    /// Changes what is set on running VMs.
     Set(set::Options),
+    /// Puts back what was set before vhost-tuner changed it.
+    Undo(undo::Options),
     /// Brings our kernel module in and out, and says what is loaded.
     Module(module::Options),
 }
@@ -62,6 +66,8 @@ impl Output {
 enum Failure {
     /// It failed (1).
     Failed(anyhow::Error),
+    /// The command line is wrong (2).
+    Usage(anyhow::Error),
     /// This system cannot do it (3).
     Unable(anyhow::Error),
 }
@@ -95,21 +101,28 @@ pub fn main() -> ExitCode {
         Command::List(options) => list::run(options),
         Command::Stat(options) => stat::run(options),
         Command::Set(options) => set::run(options),
+        Command::Undo(options) => undo::run(options),
         Command::Module(options) => module::run(options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read our output has seen enough.
         Err(Failure::Failed(error)) if reading && is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(Failure::Failed(error)) => complain(&error, 1),
-        Err(Failure::Unable(error)) => complain(&error, 3),
+        Err(Failure::Failed(error)) => end(&error, 1),
+        Err(Failure::Usage(error)) => end(&error, 2),
+        Err(Failure::Unable(error)) => end(&error, 3),
     }
 }
 
-fn complain(error: &anyhow::Error, code: u8) -> ExitCode {
-    // Nothing is left to be done where standard error is closed.
-    let _ = writeln!(std::io::stderr(), "vhost-tuner: {error:#}");
+fn end(error: &anyhow::Error, code: u8) -> ExitCode {
+    complain(&format!("{error:#}"));
     ExitCode::from(code)
+}
+
+/// Says on standard error what went wrong.
+fn complain(sentence: &str) {
+    // Nothing is left to be done where it is closed.
+    let _ = writeln!(std::io::stderr(), "vhost-tuner: {sentence}");
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

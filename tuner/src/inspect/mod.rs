@@ -7,6 +7,7 @@ pub mod btf;
 pub mod kallsyms;
 pub mod layout;
 mod modules;
+pub mod privilege;
 mod require;
 
 use std::fs;
@@ -20,6 +21,7 @@ use crate::knob::module::Presence;
 use btf::Types;
 use kallsyms::Kallsyms;
 pub use modules::{Livepatch, Modules};
+use privilege::Privilege;
 pub use require::{Requirement, requirements};
 
 /// Names that some probe, offset or check asks kallsyms for.
@@ -118,7 +120,7 @@ impl Kernel {
             zero_copy: read_line("/sys/module/vhost_net/parameters/experimental_zcopytx")
                 .is_some_and(|value| value != "0"),
             device_node: Path::new("/dev/vhost-net").exists(),
-            privileged: privileged(),
+            privileged: Privilege::of_self().may_use_bpf(),
             livepatch: modules.livepatch.map(|_| Livepatch::with(symbols.clone())),
             modules,
             module: Presence::find(),
@@ -162,21 +164,6 @@ fn module_state(name: &str, symbols: &Kallsyms) -> ModuleState {
         }
         None => ModuleState::Absent,
     }
-}
-
-/// True with CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN, in the effective set.
-fn privileged() -> bool {
-    const CAP_SYS_ADMIN: u32 = 21;
-    const CAP_PERFMON: u32 = 38;
-    const CAP_BPF: u32 = 39;
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
-        .unwrap_or(0);
-    let has = |capability: u32| effective >> capability & 1 == 1;
-    has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON))
 }
 
 /// The layout, and whether this kernel counts programs that were not run: it

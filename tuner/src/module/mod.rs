@@ -13,7 +13,6 @@ pub mod facts;
 pub mod files;
 pub mod insert;
 pub mod layout;
-pub mod lock;
 pub mod state;
 pub mod status;
 mod stock;

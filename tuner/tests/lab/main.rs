@@ -17,3 +17,4 @@ mod module;
 mod polls;
 mod set;
 mod support;
+mod undo;
