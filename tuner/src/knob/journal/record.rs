@@ -277,6 +277,25 @@ pub(in crate::knob) mod tests {
     }
 
     #[test]
+    fn the_lines_in_the_documents_are_real() {
+        let page = include_str!("../../../../docs/undo.md");
+        let lines: Vec<_> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("    "))
+            .filter(|line| line.contains(" {\""))
+            .map(str::as_bytes)
+            .collect();
+        let [first, touch, want, restored] = lines[..] else {
+            panic!("{} lines", lines.len());
+        };
+        assert_eq!(version_of(first), Some(VERSION));
+        assert!(matches!(Record::decode(touch), Some(Record::Touch { .. })));
+        assert!(matches!(Record::decode(want), Some(Record::Want { .. })));
+        let restored = Record::decode(restored);
+        assert!(matches!(restored, Some(Record::Restored { .. })));
+    }
+
+    #[test]
     fn no_flipped_bit_goes_unnoticed() {
         let mut line = touch(key(42, RX_TIMEOUT), 0, 50).encode();
         line.pop();
