@@ -68,7 +68,9 @@ impl Bench {
     /// Which step failed, and how.
     pub fn open(options: &RunOptions) -> Result<Self> {
         want_many_files();
-        let sitters = Sitters::start(&options.sitters).context("cannot start the sitters")?;
+        let waker = options.thread_name("waker");
+        let sitters =
+            Sitters::start(&options.sitters, &waker).context("cannot start the sitters")?;
         let mut bench = Self {
             holder: Holder::default(),
             pairs: Vec::new(),

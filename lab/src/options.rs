@@ -215,6 +215,9 @@ pub struct RunOptions {
     /// Threads that sit in these system calls meanwhile
     #[arg(long, value_enum, value_delimiter = ',')]
     pub sitters: Vec<Call>,
+    /// Name all other threads as those of vCPUs, which an injection takes last
+    #[arg(long, requires = "sitters")]
+    pub vcpu_names: bool,
 }
 
 fn interface_name(text: &str) -> Result<String, String> {
@@ -271,6 +274,16 @@ impl RunOptions {
         }
         debug_assert!(self.pairs <= MAX_QUEUES);
         Ok(())
+    }
+
+    /// Name of a thread that is no sitter.
+    #[must_use]
+    pub fn thread_name(&self, role: &str) -> String {
+        if self.vcpu_names {
+            format!("vcpu-{role}")
+        } else {
+            role.to_owned()
+        }
     }
 
     /// Packets per queue and direction to make; none without a limit.

@@ -9,6 +9,7 @@ use crate::console::{Console, Input};
 use crate::options::{Cli, Command, Mode, RunOptions, TargetOptions};
 use crate::report::Event;
 use crate::sitters::Sitters;
+use crate::system::name_this_thread;
 
 /// Does what the command line says.
 ///
@@ -23,6 +24,9 @@ pub fn run(cli: &Cli) -> Result<()> {
 
 fn traffic(options: &RunOptions) -> Result<()> {
     options.check()?;
+    if options.vcpu_names {
+        name_this_thread(&options.thread_name("main")).context("cannot name the main thread")?;
+    }
     let mut console = Console::new()?;
     let mut bench = Bench::open(options)?;
     bench.ready().print()?;
@@ -56,7 +60,7 @@ fn ask(console: &mut Console, bench: &mut Bench) -> Result<Input> {
 
 fn target(options: &TargetOptions) -> Result<()> {
     let mut console = Console::new()?;
-    let sitters = Sitters::start(&options.syscall).context("cannot start the sitters")?;
+    let sitters = Sitters::start(&options.syscall, "waker").context("cannot start the sitters")?;
     Event::Ready {
         pid: std::process::id(),
         tap: String::new(),

@@ -5,6 +5,8 @@
 //! leave no trace in the call it was sitting in: no EINTR, no early return.
 
 mod calls;
+mod masked;
+mod ring;
 
 use std::io;
 use std::sync::Arc;
@@ -37,6 +39,17 @@ pub enum Call {
     /// recv(2) with SO_RCVTIMEO set. It is never restarted after a stop.
     #[value(name = "recv_timeout")]
     RecvTimeout,
+    /// ppoll(2) without a timeout, with a signal mask of its own.
+    Ppoll,
+    /// pselect(2) without a timeout, with a signal mask of its own.
+    Pselect,
+    /// io_uring_enter(2), waiting for a completion. It is never restarted
+    /// after a stop.
+    #[value(name = "io_uring")]
+    IoUring,
+    /// sigtimedwait(2) for a signal sent to the thread. It is never restarted
+    /// after a stop.
+    Sigtimedwait,
 }
 
 /// What a sitter saw.
@@ -74,11 +87,12 @@ pub struct Sitters {
 }
 
 impl Sitters {
-    /// Starts one thread for each of `calls`, and one that wakes them.
+    /// Starts one thread for each of `calls`, and one that wakes them, called
+    /// `waker`.
     ///
     /// # Errors
     /// When descriptors or threads cannot be had.
-    pub fn start(calls: &[Call]) -> io::Result<Self> {
+    pub fn start(calls: &[Call], waker: &str) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut sitters = Self {
             records: Vec::new(),
@@ -106,7 +120,7 @@ impl Sitters {
         }
         if !seats.is_empty() {
             let waker = thread::Builder::new()
-                .name("sitter-waker".to_owned())
+                .name(waker.to_owned())
                 .spawn(move || wake(&seats))?;
             sitters.threads.push(waker);
         }
@@ -144,6 +158,7 @@ impl Drop for Sitters {
 
 fn sit(seat: &Seat, record: &Record, stop: &AtomicBool) {
     record.tid.store(calls::thread_id(), Ordering::Relaxed);
+    seat.take();
     while !stop.load(Ordering::Acquire) {
         let result = seat.sit();
         record.calls.fetch_add(1, Ordering::Relaxed);
@@ -164,8 +179,10 @@ fn wake(seats: &[(Arc<Seat>, Arc<Record>)]) {
         .all(|(_, record)| record.done.load(Ordering::Acquire))
     {
         thread::sleep(WAKE_EVERY);
-        for (seat, _) in seats {
-            seat.wake();
+        for (seat, record) in seats {
+            if !record.done.load(Ordering::Acquire) {
+                seat.wake();
+            }
         }
     }
 }
@@ -177,15 +194,8 @@ mod tests {
 
     #[test]
     fn undisturbed_sitters_see_no_failure_and_end_when_dropped() {
-        let calls = [
-            Call::Poll,
-            Call::Read,
-            Call::Nanosleep,
-            Call::Futex,
-            Call::Epoll,
-            Call::RecvTimeout,
-        ];
-        let sitters = Sitters::start(&calls).unwrap();
+        let calls = Call::value_variants();
+        let sitters = Sitters::start(calls, "waker").unwrap();
         let patience = Instant::now() + Duration::from_secs(20);
         while sitters.counts().iter().any(|s| s.calls < 3) {
             assert!(Instant::now() < patience, "{:?}", sitters.counts());

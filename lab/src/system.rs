@@ -70,6 +70,20 @@ pub fn want_exact_timers() {
     }
 }
 
+/// Names this thread; 15 characters are kept.
+///
+/// # Errors
+/// What prctl(2) failed with; a NUL in the name is invalid.
+pub fn name_this_thread(name: &str) -> io::Result<()> {
+    let name = std::ffi::CString::new(name)?;
+    // SAFETY: a string with its NUL, which lives across the call.
+    if unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
 /// Keeps signals away from this thread, all but SIGKILL and SIGSTOP.
 pub fn block_signals() {
     // SAFETY: an all-zero signal set is a valid place to initialise.

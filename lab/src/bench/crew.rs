@@ -54,7 +54,10 @@ impl<'a> Crew<'a> {
         let wire = &wires[usize::from(files.queue)];
         wire.rewind();
         let mode = self.options.mode;
-        let name = |role: &str| format!("{role}-{}.{}", files.device, files.queue);
+        let name = |role: &str| {
+            let role = format!("{role}-{}.{}", files.device, files.queue);
+            self.options.thread_name(&role)
+        };
         let mut threads = Vec::new();
         let spawn = |role: &str, work: Box<dyn FnOnce() -> Result<()> + Send + 'scope>| {
             thread::Builder::new()

@@ -11,6 +11,8 @@ use std::time::Duration;
 use vmm_sys_util::eventfd::EventFd;
 
 use super::Call;
+use super::masked::{self, Mailbox};
+use super::ring::Ring;
 use crate::system::now_ns;
 
 const NAP_NS: u64 = 5_000_000;
@@ -33,11 +35,15 @@ pub(super) enum Seat {
     Futex(AtomicU32),
     Epoll(OwnedFd, EventFd),
     Recv(UnixDatagram, UnixDatagram),
+    Ppoll(EventFd),
+    Pselect(EventFd),
+    IoUring(Box<Ring>),
+    Signal(Mailbox),
 }
 
 /// errno + 1 of a call that failed, 1 of one that returned early.
-type Failure = i32;
-const EARLY: Failure = 1;
+pub(super) type Failure = i32;
+pub(super) const EARLY: Failure = 1;
 
 impl Seat {
     pub(super) fn new(call: Call) -> io::Result<Self> {
@@ -56,7 +62,19 @@ impl Seat {
                 there.set_nonblocking(true)?;
                 Self::Recv(here, there)
             }
+            Call::Ppoll => Self::Ppoll(EventFd::new(0)?),
+            Call::Pselect => Self::Pselect(EventFd::new(0)?),
+            Call::IoUring => Self::IoUring(Box::new(Ring::new()?)),
+            Call::Sigtimedwait => Self::Signal(Mailbox::default()),
         })
+    }
+
+    /// Makes the calling thread the one that sits here.
+    pub(super) fn take(&self) {
+        masked::block_letters();
+        if let Self::Signal(mailbox) = self {
+            mailbox.take();
+        }
     }
 
     /// Makes the call once.
@@ -88,13 +106,27 @@ impl Seat {
                 let count = unsafe { libc::recv(here.as_raw_fd(), (&raw mut byte).cast(), 1, 0) };
                 expect(1, count as i64)
             }
+            Self::Ppoll(event) => {
+                masked::ppoll(event)?;
+                drain(event)
+            }
+            Self::Pselect(event) => {
+                masked::pselect(event)?;
+                drain(event)
+            }
+            Self::IoUring(ring) => ring.sit(),
+            Self::Signal(mailbox) => mailbox.sit(),
         }
     }
 
     /// Makes a call in progress return.
     pub(super) fn wake(&self) {
         match self {
-            Self::Poll(event) | Self::Read(event) | Self::Epoll(_, event) => {
+            Self::Poll(event)
+            | Self::Read(event)
+            | Self::Epoll(_, event)
+            | Self::Ppoll(event)
+            | Self::Pselect(event) => {
                 // Can only fail by overflow, when nobody reads any more.
                 let _ = event.write(1);
             }
@@ -115,11 +147,13 @@ impl Seat {
                 // A full queue wakes as well as one more message.
                 let _ = there.send(&[0]);
             }
+            Self::IoUring(ring) => ring.wake(),
+            Self::Signal(mailbox) => mailbox.wake(),
         }
     }
 }
 
-fn expect(wanted: i64, result: i64) -> Result<(), Failure> {
+pub(super) fn expect(wanted: i64, result: i64) -> Result<(), Failure> {
     if result == wanted {
         return Ok(());
     }
@@ -130,7 +164,7 @@ fn expect(wanted: i64, result: i64) -> Result<(), Failure> {
     Err(EARLY)
 }
 
-fn drain(event: &EventFd) -> Result<(), Failure> {
+pub(super) fn drain(event: &EventFd) -> Result<(), Failure> {
     let mut value = 0u64;
     // SAFETY: room for eight bytes, which live across the call.
     let count = unsafe { libc::read(event.as_raw_fd(), (&raw mut value).cast(), 8) };

@@ -6,6 +6,7 @@
 )]
 
 mod batches;
+mod broken_into;
 mod counts;
 mod detach;
 mod ends;

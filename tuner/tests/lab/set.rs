@@ -8,6 +8,7 @@ use vhost_tuner::inventory::{Inventory, Target};
 use vhost_tuner::knob::{Change, set};
 use vhost_tuner::probe::DeviceLister;
 
+use crate::broken_into::{KINDS, all_kinds};
 use crate::support::{Flag, Lab, Stat, queues, total, tuner_json, tuner_output};
 
 /// How many sets in a row; the soak test does more.
@@ -120,7 +121,7 @@ fn many_sets_under_load_go_unnoticed() {
         "--pairs",
         "2",
         "--sitters",
-        "poll,read,nanosleep,futex,epoll,recv_timeout",
+        &all_kinds(),
     ]);
     let inventory = Inventory::from_records(&lister.list().unwrap());
     let pid = lab.pid();
@@ -177,7 +178,7 @@ fn many_sets_under_load_go_unnoticed() {
         stops.len()
     );
     let sitters = result["sitters"].as_array().unwrap();
-    assert_eq!(sitters.len(), 6);
+    assert_eq!(sitters.len(), KINDS.len());
     for sitter in sitters {
         assert!(sitter["calls"].as_u64().unwrap() > 10, "{sitter}");
         assert_eq!(sitter["failures"], 0, "{sitter}");

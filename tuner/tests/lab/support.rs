@@ -440,3 +440,20 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// A flag that two threads share.
 pub(crate) type Flag = Arc<std::sync::atomic::AtomicBool>;
+
+/// Checks that nobody traces any thread of a process, and that none is stopped.
+pub(crate) fn assert_undisturbed(pid: &str) {
+    for entry in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+        let path = entry.unwrap().path().join("status");
+        // A thread may end between the listing and here.
+        let Ok(status) = std::fs::read_to_string(&path) else {
+            continue;
+        };
+        let field = |name: &str| {
+            let mut found = status.lines().filter_map(|line| line.strip_prefix(name));
+            found.next().unwrap().trim().to_owned()
+        };
+        assert_eq!(field("TracerPid:"), "0", "{status}");
+        assert!(!field("State:").starts_with(['t', 'T']), "{status}");
+    }
+}
