@@ -35,7 +35,8 @@ const SETTLE_TRIES: usize = 50;
 #[derive(Debug)]
 struct Pair {
     guest: Guest,
-    peer: HostPeer,
+    /// None where the host's end has no address.
+    peer: Option<HostPeer>,
     counters: Arc<PairCounters>,
     wires: Arc<Vec<Wire>>,
     files: PairFiles,
@@ -88,7 +89,7 @@ impl Bench {
         Ok(bench)
     }
 
-    fn add_device(&mut self, index: u8) -> Result<()> {
+    fn add_device(&mut self, index: u16) -> Result<()> {
         let options = &self.options;
         let mut device = Device::open(options, index)?;
         let wires = (0..options.pairs)
@@ -113,6 +114,9 @@ impl Bench {
                 tap_fd: pair.tap.as_raw_fd(),
             };
             let nic = Nic::new(pair, Arc::clone(&counters));
+            let peer = (!options.bare)
+                .then(|| HostPeer::open(Arc::clone(&wires), &ends, options.payload))
+                .transpose()?;
             self.pairs.push(Pair {
                 guest: Guest::new(
                     nic,
@@ -121,7 +125,7 @@ impl Bench {
                     options.payload,
                     tx_window,
                 ),
-                peer: HostPeer::open(Arc::clone(&wires), &ends, options.payload)?,
+                peer,
                 counters,
                 wires: Arc::clone(&wires),
                 files,
@@ -328,7 +332,7 @@ impl Pair {
                 gap_us: self.gaps.quantiles(),
             },
             gap_histogram: self.gaps.steps(),
-            socket_drops: self.peer.drops(),
+            socket_drops: self.peer.as_ref().and_then(HostPeer::drops),
             round,
         }
     }

@@ -2,6 +2,7 @@
 //! error.
 
 mod check;
+mod limits;
 mod list;
 mod module;
 mod set;
@@ -84,6 +85,7 @@ type Outcome = Result<(), Failure>;
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
+    limits::raise_open_files();
     let wanted = matches!(&cli.command, Command::Stat(options) if options.debug_probes);
     let verbose = cli.verbose.max(u8::from(wanted));
     let level = ["warn", "info", "debug"][usize::from(verbose.min(2))];

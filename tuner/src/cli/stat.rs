@@ -211,6 +211,7 @@ fn table(interval: &Interval) -> Table {
         ("GAP99US", false),
         ("WAKE50US", false),
         ("CPU%", false),
+        ("WAIT%", false),
         ("DROP", false),
     ]);
     let rate = |count: u64| format!("{:.0}", count as f64 / interval.seconds);
@@ -243,6 +244,7 @@ fn table(interval: &Interval) -> Table {
             microseconds(now.gap_us.and_then(|q| q.p99)),
             microseconds(now.wake_us.and_then(|q| q.p50)),
             or_dash(queue.worker_cpu_percent.map(|p| format!("{p:.1}"))),
+            or_dash(queue.worker_wait_percent.map(|p| format!("{p:.1}"))),
             or_dash(queue.tap_dropped),
         ]);
     }

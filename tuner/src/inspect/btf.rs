@@ -95,6 +95,15 @@ impl Types {
         Ok(offset)
     }
 
+    /// Size of a structure in bytes.
+    ///
+    /// # Errors
+    /// If there is no such structure.
+    pub fn structure_size(&self, name: &str) -> Result<u32, BtfError> {
+        let size = self.structure(name)?.size();
+        u32::try_from(size).map_err(|_| BtfError::Absent(format!("struct {name}")))
+    }
+
     /// Position of the parameter called `parameter` of `function`, from 0.
     ///
     /// # Errors

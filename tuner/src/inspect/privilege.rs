@@ -1,44 +1,17 @@
-//! What this process may do, by its capabilities.
+//! What this process lacks to turn knobs.
 
+use super::capability::{Capabilities, Capability};
 use crate::inventory::proc::ProcStatus;
 
-/// A capability, by its number in linux/capability.h.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Capability {
-    /// To use descriptors through the module.
-    NetAdmin = 12,
-    /// To stop a thread of another user's process, and to borrow its
-    /// descriptors.
-    SysPtrace = 19,
-    /// The old one for everything.
-    SysAdmin = 21,
-    /// To read kernel memory by BPF.
-    Perfmon = 38,
-    /// To load BPF programs.
-    Bpf = 39,
-}
-
-impl Capability {
-    fn name(self) -> &'static str {
-        match self {
-            Self::NetAdmin => "CAP_NET_ADMIN",
-            Self::SysPtrace => "CAP_SYS_PTRACE",
-            Self::SysAdmin => "CAP_SYS_ADMIN",
-            Self::Perfmon => "CAP_PERFMON",
-            Self::Bpf => "CAP_BPF",
-        }
-    }
-}
-
-/// The effective capabilities of a process.
+/// What a process may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Privilege {
-    effective: u64,
+    effective: Capabilities,
     root: bool,
 }
 
 impl Privilege {
-    /// Our own; none where procfs does not say.
+    /// Our own; nothing where procfs does not say.
     #[must_use]
     pub fn of_self() -> Self {
         Self::of(&ProcStatus::of_self().unwrap_or_default())
@@ -46,22 +19,13 @@ impl Privilege {
 
     fn of(status: &ProcStatus) -> Self {
         Self {
-            effective: status.capabilities.unwrap_or(0),
+            effective: Capabilities(status.capabilities.unwrap_or(0)),
             root: status.euid == Some(0),
         }
     }
 
-    /// True with this one.
-    #[must_use]
-    pub fn has(self, capability: Capability) -> bool {
-        self.effective >> capability as u32 & 1 == 1
-    }
-
-    /// True if BPF programs that read kernel memory may be loaded.
-    #[must_use]
-    pub fn may_use_bpf(self) -> bool {
-        self.has(Capability::SysAdmin)
-            || (self.has(Capability::Bpf) && self.has(Capability::Perfmon))
+    fn has(self, capability: Capability) -> bool {
+        self.effective.has(capability)
     }
 
     /// What is missing to turn knobs, as a sentence; none if nothing is. The
@@ -69,11 +33,8 @@ impl Privilege {
     /// may do without: whether that is so shows at each device.
     #[must_use]
     pub fn missing_to_turn(self, by_module: bool) -> Option<String> {
-        let mut missing = Vec::new();
-        if !self.has(Capability::SysAdmin) {
-            missing.extend([Capability::Bpf, Capability::Perfmon]);
-            missing.retain(|capability| !self.has(*capability));
-        }
+        let mut missing = vec![Capability::Bpf, Capability::Perfmon];
+        missing.retain(|capability| !self.has(*capability));
         let must = !missing.is_empty() || (by_module && !self.has(Capability::NetAdmin));
         if !must {
             return None;
@@ -85,7 +46,7 @@ impl Privilege {
         ];
         let wanted = wanted.into_iter().flatten();
         missing.extend(wanted.filter(|capability| !self.has(*capability)));
-        let names: Vec<_> = missing.iter().map(|missing| missing.name()).collect();
+        let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
         let advice = if self.root {
             "this root lacks them, as inside a container"
         } else {
@@ -104,10 +65,10 @@ impl Privilege {
 }
 
 /// "a, b and c".
-fn enumerate(words: &[&str]) -> String {
+fn enumerate(words: &[String]) -> String {
     match words {
         [] => String::new(),
-        [only] => (*only).to_owned(),
+        [only] => only.clone(),
         [first @ .., last] => format!("{} and {last}", first.join(", ")),
     }
 }
@@ -119,7 +80,7 @@ mod tests {
     fn with(capabilities: &[Capability]) -> Privilege {
         let bits = capabilities.iter().map(|one| 1 << *one as u32);
         Privilege {
-            effective: bits.sum(),
+            effective: Capabilities(bits.sum()),
             root: false,
         }
     }
@@ -151,11 +112,9 @@ mod tests {
         );
         for enough in [&[Bpf, Perfmon][..], &[SysAdmin]] {
             assert_eq!(with(enough).missing_to_turn(false), None);
-            assert!(with(enough).may_use_bpf());
         }
         let all = with(&[SysAdmin, NetAdmin]);
         assert_eq!(all.missing_to_turn(true), None);
-        assert!(!with(&[Bpf]).may_use_bpf());
     }
 
     #[test]
