@@ -28,7 +28,13 @@ fn traffic(options: &RunOptions) -> Result<()> {
     bench.ready().print()?;
     if options.mode == Mode::Idle {
         let start = Instant::now();
-        while !matches!(console.ask()?, Input::End | Input::Signal) {}
+        loop {
+            match console.ask()? {
+                Input::End | Input::Signal => break,
+                Input::Go => bench.kick_for_nothing()?,
+                Input::Line => {}
+            }
+        }
         bench.settle()?;
         return Event::Result(Box::new(bench.outcome(start.elapsed()))).print();
     }

@@ -1,5 +1,6 @@
 //! Offsets and argument positions, by name, from BTF.
 
+use std::fs;
 use std::path::Path;
 
 use btf_rs::{Btf, BtfType, Struct, Type};
@@ -39,7 +40,8 @@ impl Types {
     /// # Errors
     /// If the file cannot be read as BTF.
     pub fn kernel(path: &Path) -> Result<Self, BtfError> {
-        Btf::from_file(path)
+        read(path)
+            .and_then(|bytes| Btf::from_bytes(&bytes))
             .map(|btf| Self { btf })
             .map_err(|why| read_error(path, why))
     }
@@ -49,7 +51,8 @@ impl Types {
     /// # Errors
     /// If the file cannot be read as BTF.
     pub fn module(path: &Path, kernel: &Self) -> Result<Self, BtfError> {
-        Btf::from_split_file(path, &kernel.btf)
+        read(path)
+            .and_then(|bytes| Btf::from_split_bytes(&bytes, &kernel.btf))
             .map(|btf| Self { btf })
             .map_err(|why| read_error(path, why))
     }
@@ -188,6 +191,12 @@ impl Types {
             _ => None,
         }
     }
+}
+
+/// Reads a BTF blob whole: a reader of the file itself seeks more than a hundred
+/// thousand times, each a system call.
+fn read(path: &Path) -> Result<Vec<u8>, btf_rs::Error> {
+    Ok(fs::read(path)?)
 }
 
 fn read_error(path: &Path, why: btf_rs::Error) -> BtfError {

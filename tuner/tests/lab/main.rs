@@ -6,13 +6,18 @@
 )]
 
 mod batches;
+mod byhand;
 mod counts;
 mod detach;
 mod ends;
+mod events;
 mod gaps;
 mod guests;
 mod inventory;
 mod module;
+mod namespaces;
 mod polls;
+mod rights;
+mod scale;
 mod set;
 mod support;
