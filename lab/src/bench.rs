@@ -224,6 +224,16 @@ impl Bench {
         self.holder.obey(order)
     }
 
+    /// Kicks every ring once for nothing.
+    ///
+    /// # Errors
+    /// When a kick fails.
+    pub fn kick_for_nothing(&self) -> Result<()> {
+        self.pairs
+            .iter()
+            .try_for_each(|pair| pair.guest.nic().kick_for_nothing())
+    }
+
     /// Sees to it that no counter moves any more.
     ///
     /// # Errors

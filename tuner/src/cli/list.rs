@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::table::{Table, or_dash};
-use super::{Outcome, Output, write_json};
+use super::{Outcome, Output, output, write_json};
 use crate::inspect::Kernel;
 use crate::inventory::device::{backend_name, direction_name};
 use crate::inventory::proc::in_first_pid_namespace;
@@ -260,7 +260,7 @@ fn print(queues: &[Queue]) -> anyhow::Result<()> {
             or_dash(queue.poll_peer.map(|on| if on { "on" } else { "off" })),
         ]);
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = output();
     table.write(&mut out)?;
     out.flush()?;
     Ok(())

@@ -13,7 +13,7 @@ mod turning;
 mod undo;
 mod watch;
 
-use std::io::Write;
+use std::io::{BufWriter, StdoutLock, Write};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
@@ -139,9 +139,15 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
+/// Standard output for what has many lines: by itself it makes a system call
+/// for each of them. It has to be flushed.
+fn output() -> BufWriter<StdoutLock<'static>> {
+    BufWriter::with_capacity(64 * 1024, std::io::stdout().lock())
+}
+
 /// Writes a document and a newline.
 fn write_json<T: serde::Serialize>(value: &T, pretty: bool) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = output();
     if pretty {
         serde_json::to_writer_pretty(&mut out, value)?;
     } else {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::table::{Table, or_dash};
 use super::watch::{Interval, Watch};
-use super::{Failure, Outcome, Output, write_json};
+use super::{Failure, Outcome, Output, output, write_json};
 use crate::inspect::Kernel;
 use crate::inventory::Target;
 use crate::model::Figures;
@@ -156,7 +156,7 @@ fn print(options: &Options, interval: &Interval, watch: &Watch, done: u64) -> an
         };
         return write_json(&document, options.output.json);
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = output();
     if done > 0 {
         writeln!(out)?;
     }

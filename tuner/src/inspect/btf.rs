@@ -1,6 +1,6 @@
 //! Offsets and argument positions, by name, from BTF.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::Path;
@@ -52,7 +52,8 @@ impl Types {
     /// # Errors
     /// If the file cannot be read as BTF.
     pub fn module(path: &Path, kernel: &Self) -> Result<Self, BtfError> {
-        Btf::from_split_file(path, &kernel.btf)
+        read(path)
+            .and_then(|bytes| Btf::from_split_bytes(&bytes, &kernel.btf))
             .map(|btf| Self { btf })
             .map_err(|why| read_error(path, why))
     }
@@ -203,7 +204,7 @@ pub(crate) fn open(path: &Path) -> Result<Btf, btf_rs::Error> {
         let copy = format!("/proc/self/fd/{}", copy.as_raw_fd());
         Btf::from_file_with_backend(copy, Backend::Mmap).map_err(io::Error::other)
     });
-    in_place.or_else(|_| Btf::from_file(path))
+    in_place.or_else(|_| Btf::from_bytes(&read(path)?))
 }
 
 /// A copy that can be mapped and that nobody else can write to: most kernels do
@@ -218,6 +219,12 @@ fn memory_copy(path: &Path) -> io::Result<File> {
     let mut copy = unsafe { File::from_raw_fd(fd) };
     io::copy(&mut File::open(path)?, &mut copy)?;
     Ok(copy)
+}
+
+/// Reads a BTF blob whole: a reader of the file itself seeks more than a hundred
+/// thousand times, each a system call.
+fn read(path: &Path) -> Result<Vec<u8>, btf_rs::Error> {
+    Ok(fs::read(path)?)
 }
 
 fn read_error(path: &Path, why: btf_rs::Error) -> BtfError {
