@@ -1,24 +1,29 @@
-//! `cargo xtask bench …`: what measuring costs, and what the knobs bring.
+//! `cargo xtask bench …`: what measuring costs, what the knobs bring, and what
+//! turning them costs.
 
+mod boot;
 mod flood;
 mod headline;
 mod inside;
+mod knobs;
+mod machine;
 mod memory;
 mod observer;
+mod order;
+mod process;
 mod ratio;
 mod report;
+mod said;
+mod tap;
 mod worker;
 
-use std::{env, io, path::PathBuf, time::Duration};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use crate::{
-    build::Programs,
-    lab,
-    setup::{self, Step},
-};
+use self::boot::Inside;
+use crate::setup::Step;
 
 /// The `bench` commands.
 #[derive(Debug, Subcommand)]
@@ -28,6 +33,9 @@ pub(crate) enum Bench {
     Overhead(Overhead),
     /// What poll_peer and tx_batched bring, beside what their patches say
     Headline(headline::Options),
+    /// For how long a set has the target stand still: by injection, by gdb, by
+    /// the module
+    Knobs(knobs::Options),
 }
 
 /// Options of `bench overhead`.
@@ -54,9 +62,12 @@ pub(crate) struct Plan {
     phase: f64,
 }
 
-pub(crate) use self::headline::{Plan as HeadlinePlan, run_inside as run_headline_inside};
 /// `bench-inside`: the part that runs in the VM.
 pub(crate) use self::inside::run as run_inside;
+pub(crate) use self::{
+    headline::{Plan as HeadlinePlan, run_inside as run_headline_inside},
+    knobs::{Plan as KnobsPlan, run_inside as run_knobs_inside},
+};
 
 const NEEDED: &[Step] = &[
     Step::LabPackages,
@@ -71,6 +82,7 @@ pub(crate) fn run(bench: &Bench) -> Result<i32> {
     match bench {
         Bench::Overhead(options) => overhead(options),
         Bench::Headline(options) => headline::run(options),
+        Bench::Knobs(options) => knobs::run(options),
     }
 }
 
@@ -81,22 +93,19 @@ fn overhead(options: &Overhead) -> Result<i32> {
         timed_rounds,
         phase,
     } = options.plan;
-    setup::ensure(NEEDED)?;
-    let programs = Programs::build()?;
-    let ourselves: PathBuf = env::current_exe().context("find our own program")?;
-    let words = [
-        ourselves.to_string_lossy().into_owned(),
-        "bench-inside".to_owned(),
-        format!("--rounds={rounds}"),
-        format!("--timed-rounds={timed_rounds}"),
-        format!("--phase={phase}"),
-    ];
-    let mut job = lab::Job::new(setup::kernel(&options.kernel)?, words.to_vec());
     // A round has four phases, two of them with something to attach first.
     let round = 4.0 * phase + 60.0;
     let all = round * f64::from(rounds + timed_rounds) + 180.0;
-    job.timeout = Duration::from_secs_f64(all);
-    job.env = programs.variables();
-    let outcome = lab::run_job(&job, &mut io::stdout(), &mut io::stderr())?;
-    Ok(outcome.report(&job))
+    Inside {
+        kernel: &options.kernel,
+        command: "bench-inside",
+        words: vec![
+            format!("--rounds={rounds}"),
+            format!("--timed-rounds={timed_rounds}"),
+            format!("--phase={phase}"),
+        ],
+        limit: Duration::from_secs_f64(all),
+        modules: false,
+    }
+    .run(NEEDED)
 }

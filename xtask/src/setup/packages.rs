@@ -60,6 +60,7 @@ pub(crate) const TRAFFIC: &[Needed] = &[
 pub(crate) const COMPARE: &[Needed] = &[
     needed("bpftrace", &["bpftrace"], "bpftrace"),
     needed("bpftool", &["bpftool"], "bpftool"),
+    needed("gdb", &["gdb"], "GDB"),
 ];
 
 /// For building the modules and checking them.

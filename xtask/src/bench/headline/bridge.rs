@@ -6,8 +6,7 @@ use std::{net::Ipv4Addr, path::Path, process::Command};
 use anyhow::{Context as _, Result};
 
 use super::{
-    super::worker,
-    process::Process,
+    super::{process::Process, worker},
     session::{STACK_CPU, WORKER_CPU},
 };
 use crate::command;

@@ -1,28 +1,24 @@
 //! `cargo xtask bench headline`: what `poll_peer` and `tx_batched` bring.
 
 mod bridge;
+mod caveats;
 mod inside;
-mod machine;
-mod process;
 mod roundtrips;
 mod session;
 mod setting;
 mod table;
 mod workload;
 
-use std::{env, io, time::Duration};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum as _};
 
 /// `headline-inside`: the part that runs in the VM.
 pub(crate) use self::inside::run as run_inside;
 use self::workload::Name;
-use crate::{
-    build::Programs,
-    lab, module,
-    setup::{self, Step},
-};
+use super::boot::Inside;
+use crate::setup::Step;
 
 /// Options of `bench headline`.
 #[derive(Args, Clone, Debug)]
@@ -89,26 +85,14 @@ const NEEDED: &[Step] = &[
 
 /// Boots the lab and measures in it; gives the status to exit with.
 pub(super) fn run(options: &Options) -> Result<i32> {
-    setup::ensure(NEEDED)?;
-    let kernel = setup::kernel(&options.kernel)?;
-    let programs = Programs::build()?;
-    let modules = module::build(&kernel)?;
-    let ourselves = env::current_exe().context("find our own program")?;
-    let mut words = vec![
-        ourselves.to_string_lossy().into_owned(),
-        "headline-inside".to_owned(),
-    ];
-    words.extend(options.plan.words());
-    let mut job = lab::Job::new(kernel, words);
-    job.timeout = options.plan.limit();
-    job.env = programs.variables();
-    let modules = modules.dir.to_string_lossy().into_owned();
-    job.env.extend([
-        (module::VARIABLE.to_owned(), modules),
-        (machine::CORES_VARIABLE.to_owned(), machine::cores()),
-    ]);
-    let outcome = lab::run_job(&job, &mut io::stdout(), &mut io::stderr())?;
-    Ok(outcome.report(&job))
+    Inside {
+        kernel: &options.kernel,
+        command: "headline-inside",
+        words: options.plan.words(),
+        limit: options.plan.limit(),
+        modules: true,
+    }
+    .run(NEEDED)
 }
 
 #[cfg(test)]

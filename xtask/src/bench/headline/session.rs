@@ -1,16 +1,20 @@
 //! Traffic that runs for as long as it is measured.
 
 use std::{
-    fs, thread,
+    thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::{
-    super::{flood::Flood, memory::InMemory, worker},
+    super::{
+        flood::Flood,
+        memory::InMemory,
+        process::{LIMIT, Process},
+        tap, worker,
+    },
     bridge::{self, Bridge},
-    process::{LIMIT, Process},
     roundtrips::RoundTrips,
     workload::{Figure, Traffic},
 };
@@ -115,7 +119,7 @@ impl Session {
         if let Some(trips) = &self.trips {
             return Ok(f64::from(trips.count()));
         }
-        let tap = |name| statistic(&self.tap, name);
+        let tap = |name| tap::statistic(&self.tap, name);
         match self.figure {
             // An answer is one packet to the guest.
             Figure::RoundTrips | Figure::Received => tap("tx_packets"),
@@ -144,11 +148,4 @@ impl Session {
             None => Ok(()),
         }
     }
-}
-
-/// What the kernel has counted for a network device.
-fn statistic(device: &str, name: &str) -> Result<f64> {
-    let file = format!("/sys/class/net/{device}/statistics/{name}");
-    let text = fs::read_to_string(&file).with_context(|| format!("read {file}"))?;
-    text.trim().parse().with_context(|| format!("parse {file}"))
 }

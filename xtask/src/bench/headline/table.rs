@@ -3,8 +3,11 @@
 use std::fmt;
 
 use super::{
-    super::ratio::{Ratio, median},
-    machine::Machine,
+    super::{
+        machine::Machine,
+        ratio::{Ratio, median},
+    },
+    caveats::caveats,
     workload::{Comparison, Workload},
 };
 
@@ -59,7 +62,7 @@ impl fmt::Display for Table {
             let workload = measured.workload;
             writeln!(f, "{:8} {}", workload.name.shown(), workload.what)?;
         }
-        write!(f, "\n{}", self.machine.caveats())
+        write!(f, "\n{}", caveats(&self.machine))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Processes that make traffic.
+//! Processes that make traffic, and the lab driver among them.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -20,6 +20,8 @@ pub(super) const LIMIT: Duration = Duration::from_secs(90);
 pub(super) struct Process {
     child: Child,
     name: String,
+    /// What the lab driver prints; of others nothing is read.
+    lines: Option<mpsc::Receiver<String>>,
 }
 
 impl Process {
@@ -36,7 +38,11 @@ impl Process {
             .stderr(Stdio::null())
             .spawn()
             .with_context(|| format!("cannot start `{name}`"))?;
-        Ok(Self { child, name })
+        Ok(Self {
+            child,
+            name,
+            lines: None,
+        })
     }
 
     /// Starts the lab driver, and gives what it says when it is ready.
@@ -51,17 +57,25 @@ impl Process {
                 let _ = tell.send(line);
             }
         });
-        let ready = told
-            .recv_timeout(LIMIT)
-            .with_context(|| format!("`{}` did not get ready", process.name))?;
-        let ready: Value = serde_json::from_str(&ready)
-            .with_context(|| format!("`{}` said {ready}", process.name))?;
-        ensure!(
-            ready["event"] == "ready",
-            "`{}` said {ready} instead of getting ready",
-            process.name
-        );
+        process.lines = Some(told);
+        let ready = process.event("ready")?;
         Ok((process, ready))
+    }
+
+    /// What the lab driver says next, which has to be this.
+    pub(super) fn event(&mut self, event: &str) -> Result<Value> {
+        let name = &self.name;
+        let lines = self.lines.as_ref().context("nobody reads its output")?;
+        let line = lines
+            .recv_timeout(LIMIT)
+            .with_context(|| format!("`{name}` did not say `{event}`"))?;
+        let said: Value =
+            serde_json::from_str(&line).with_context(|| format!("`{name}` said {line}"))?;
+        ensure!(
+            said["event"] == event,
+            "`{name}` said {said} instead of `{event}`"
+        );
+        Ok(said)
     }
 
     /// Its number.
