@@ -30,10 +30,8 @@ mod tests {
             rlim_max: 0,
         };
         // SAFETY: writes to a local.
-        assert_eq!(
-            unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) },
-            0
-        );
+        let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+        assert_eq!(result, 0);
         assert_eq!(limit.rlim_cur, limit.rlim_max);
     }
 }

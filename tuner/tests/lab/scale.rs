@@ -17,6 +17,10 @@ struct Taken {
 }
 
 /// Runs a command to its end; what it printed as JSON, and what it took.
+#[expect(
+    clippy::zombie_processes,
+    reason = "wait4 reaps it, which also says what it took"
+)]
 fn measured(mut command: Command) -> (Value, Taken) {
     let start = Instant::now();
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
