@@ -30,8 +30,8 @@ mod tests {
             rlim_max: 0,
         };
         // SAFETY: writes to a local.
-        let got = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-        assert_eq!(got, 0);
+        let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+        assert_eq!(result, 0);
         assert_eq!(limit.rlim_cur, limit.rlim_max);
     }
 }

@@ -74,9 +74,7 @@ impl Watch {
         let start = Instant::now();
         let relist = Relist::new(start.elapsed(), generation(&probes)?);
         let inventory = Inventory::with(&probes.devices()?, &mut links);
-        for note in &inventory.notes {
-            log::warn!("{note}");
-        }
+        say(&inventory.notes, &[]);
         let known = by_address(&inventory);
         let last = reading(probes.sample()?, &known, &mut links);
         let mut watch = Self {
@@ -162,7 +160,9 @@ impl Watch {
         // Before the list: what changes meanwhile has it read again.
         let generation = generation(&self.probes)?;
         let records = self.probes.devices()?;
-        self.inventory = Inventory::with(&records, &mut self.links);
+        let inventory = Inventory::with(&records, &mut self.links);
+        say(&inventory.notes, &self.inventory.notes);
+        self.inventory = inventory;
         self.known.extend(by_address(&self.inventory));
         self.relist.done(self.start.elapsed(), generation);
         Ok(())
@@ -310,6 +310,13 @@ fn by_address(inventory: &Inventory) -> BTreeMap<u64, Device> {
         .iter()
         .map(|device| (device.net, device.clone()))
         .collect()
+}
+
+/// Says what could not be found out and had not been said before.
+fn say(notes: &[String], before: &[String]) {
+    for note in notes.iter().filter(|note| !before.contains(note)) {
+        log::warn!("{note}");
+    }
 }
 
 /// How many events there were that change the list of devices; none where they

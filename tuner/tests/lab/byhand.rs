@@ -10,6 +10,7 @@ use libc::{c_int, c_short, c_ulong, c_void};
 const SET_FEATURES: c_ulong = 0x4008_af00;
 const SET_OWNER: c_ulong = 0xaf01;
 const RESET_OWNER: c_ulong = 0xaf02;
+const SET_FORK_FROM_OWNER: c_ulong = 0x4001_af84;
 const SET_MEM_TABLE: c_ulong = 0x4008_af03;
 const SET_VRING_NUM: c_ulong = 0x4008_af10;
 const SET_VRING_ADDR: c_ulong = 0x4028_af11;
@@ -115,6 +116,20 @@ impl Device {
     /// Makes this process its owner.
     pub(crate) fn own(&self) {
         ioctl(&self.file, SET_OWNER, &());
+    }
+
+    /// Asks for a kernel thread as worker, before it is owned. Where the kernel
+    /// knows no such request, it gives whatever it gives.
+    pub(crate) fn ask_for_a_kthread(&self) {
+        let kthread = 0u8;
+        // SAFETY: the request reads one byte.
+        unsafe {
+            libc::ioctl(
+                self.file.as_raw_fd(),
+                SET_FORK_FROM_OWNER,
+                &raw const kthread,
+            )
+        };
     }
 
     /// Gives ownership up.

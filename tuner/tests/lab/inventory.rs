@@ -61,6 +61,10 @@ fn devices_that_are_not_running_are_shown_for_what_they_are() {
     let opened = Device::open();
     let owned = Device::open();
     owned.own();
+    // A kernel thread, also since workers are threads of the process.
+    let kthreaded = Device::open();
+    kthreaded.ask_for_a_kthread();
+    kthreaded.own();
     let pairs = [(); 3].map(|()| {
         let device = Device::open();
         device.own();
@@ -98,6 +102,11 @@ fn devices_that_are_not_running_are_shown_for_what_they_are() {
         assert_eq!(queue["owner"], true);
         assert_eq!(queue["backend"], "none");
         assert!(queue["worker_tid"].is_u64() && queue["tap"].is_null());
+        assert_eq!(queue["worker_kthread"], kernel_is("6.1"));
+        let queue = of(&kthreaded, direction);
+        assert_eq!(queue["worker_kthread"], true, "{queue}");
+        let comm = format!("vhost-{}", std::process::id());
+        assert_eq!(queue["worker_comm"].as_str(), Some(comm.as_str()));
         for (at, (device, _)) in pairs.iter().enumerate() {
             let queue = of(device, direction);
             assert_eq!(queue["tap"], "byhand0");
@@ -105,12 +114,12 @@ fn devices_that_are_not_running_are_shown_for_what_they_are() {
             assert_eq!(queue["queue_enabled"], at != 1, "{queue}");
         }
     }
-    assert_eq!(ours.len(), 10, "{document}");
+    assert_eq!(ours.len(), 12, "{document}");
     assert!(!ours.keys().any(|(fd, _)| *fd == given.fd()));
     let labs = queues(&document, &lab.pid());
     assert_eq!(labs.len(), 2);
     assert!(labs.values().all(|queue| queue["owner"] == true));
-    assert_eq!(document["queues"].as_array().unwrap().len(), 12);
+    assert_eq!(document["queues"].as_array().unwrap().len(), 14);
     lab.close();
     drop(other);
     let _ = Command::new("rmmod").arg("vhost_vsock").status();

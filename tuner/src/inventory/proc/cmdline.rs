@@ -81,7 +81,7 @@ pub fn vm_name_from(cmdline: &[u8], comm: &str) -> VmName {
     // and some systems wrap it (`.qemu-system-x86_64-wrapped`).
     let program = args.first().map_or("", |arg| base_name(arg));
     let is = |known: fn(&str) -> bool| known(program) || known(comm.trim_start_matches('.'));
-    let last = |names: &[&str]| options(&args, names).last().map(str::to_owned);
+    let last = |names: &[&str]| options(&args, names).next_back().map(str::to_owned);
     let (vmm, name) = if is(|program| program == "vhost-lab") {
         (Vmm::Lab, None)
     } else if is(is_qemu) {
@@ -89,10 +89,10 @@ pub fn vm_name_from(cmdline: &[u8], comm: &str) -> VmName {
         let names = options(&args, &["-name", "--name"]);
         (Vmm::Qemu, names.filter_map(qemu_name).next_back())
     } else if is(is_cloud_hypervisor) {
-        let socket = options(&args, &["--api-socket"]).last();
+        let socket = options(&args, &["--api-socket"]).next_back();
         (Vmm::CloudHypervisor, socket.and_then(socket_name))
     } else if is(|program| program == "crosvm") {
-        let socket = || options(&args, &["--socket", "-s"]).last();
+        let socket = || options(&args, &["--socket", "-s"]).next_back();
         let name = last(&["--name"]).or_else(|| socket().and_then(socket_name));
         (Vmm::Crosvm, name)
     } else if has_virtio_user(&args) {
