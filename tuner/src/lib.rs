@@ -10,4 +10,5 @@ pub mod inventory;
 pub mod knob;
 pub mod model;
 pub mod module;
+pub mod policy;
 pub mod probe;
