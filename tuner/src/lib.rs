@@ -12,3 +12,4 @@ pub mod model;
 pub mod module;
 pub mod policy;
 pub mod probe;
+pub mod sim;

@@ -6,6 +6,7 @@ mod list;
 mod module;
 mod set;
 mod signals;
+mod simulate;
 mod stat;
 mod table;
 mod watch;
@@ -36,6 +37,8 @@ enum Command {
     Stat(stat::Options),
     /// Changes what is set on a running VM.
     Set(set::Options),
+    /// Compares ways to choose busyloop timeouts on simulated traffic.
+    Simulate(simulate::Options),
     /// Brings our kernel module in and out, and says what is loaded.
     Module(module::Options),
 }
@@ -86,7 +89,7 @@ pub fn main() -> ExitCode {
         .init();
     // Only what is there to be read goes down with its reader.
     let reading = match &cli.command {
-        Command::List(_) | Command::Stat(_) => true,
+        Command::List(_) | Command::Stat(_) | Command::Simulate(_) => true,
         Command::Module(options) => options.reading(),
         _ => false,
     };
@@ -95,6 +98,7 @@ pub fn main() -> ExitCode {
         Command::List(options) => list::run(options),
         Command::Stat(options) => stat::run(options),
         Command::Set(options) => set::run(options),
+        Command::Simulate(options) => simulate::run(options),
         Command::Module(options) => module::run(options),
     };
     match outcome {
