@@ -5,6 +5,7 @@ mod headline;
 mod inside;
 mod memory;
 mod observer;
+mod policy;
 mod ratio;
 mod report;
 mod worker;
@@ -28,6 +29,9 @@ pub(crate) enum Bench {
     Overhead(Overhead),
     /// What poll_peer and tx_batched bring, beside what their patches say
     Headline(headline::Options),
+    /// What our way to choose busyloop timeouts costs beside others, simulated;
+    /// needs no VM
+    Policy(policy::Options),
 }
 
 /// Options of `bench overhead`.
@@ -71,6 +75,7 @@ pub(crate) fn run(bench: &Bench) -> Result<i32> {
     match bench {
         Bench::Overhead(options) => overhead(options),
         Bench::Headline(options) => headline::run(options),
+        Bench::Policy(options) => policy::run(options),
     }
 }
 
