@@ -28,6 +28,12 @@ pub(super) struct Options {
     /// Which gaps ours sees: until there is work for either vring, or for its own.
     #[arg(long, value_enum, default_value = "pair")]
     gaps: Gaps,
+    /// Look at regular times only, also where ours asks for more.
+    #[arg(long)]
+    regular_looks: bool,
+    /// Another number gives other traffic of the same sort.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// Name the workloads and simulate nothing.
     #[arg(long)]
     list: bool,
@@ -104,6 +110,8 @@ pub(super) fn run(options: Options) -> Outcome {
             Gaps::Pair => Sight::Pair,
             Gaps::Own => Sight::Own,
         },
+        sooner: !options.regular_looks,
+        seed: options.seed,
         policies: options.policy.clone(),
     };
     let mut all = Vec::new();

@@ -199,6 +199,7 @@ fn change(change: &Change) -> Checked {
 fn verify(verify: &Verify) -> Checked {
     positive("verify.min_packets", verify.min_packets)?;
     not_negative("verify.tolerance", verify.tolerance)?;
+    not_negative("verify.confidence", verify.confidence)?;
     share("verify.distance", verify.distance)?;
     not_negative("verify.load", verify.load)?;
     positive("verify.rest_s", verify.rest_s)?;

@@ -116,7 +116,7 @@ impl Default for Busyloop {
             phases: 4,
             phase_distance: 0.1,
             min_gain: 0.01,
-            confidence: 3.0,
+            confidence: 5.0,
             score_half_life_looks: 50.0,
             min_lead: 0.05,
         }
@@ -284,8 +284,12 @@ pub struct Verify {
     pub min_packets: f64,
     /// Looks after the change, at least.
     pub looks: u32,
+    /// After so many, a change stays that has not turned out worse.
+    pub most_looks: u32,
     /// A change that costs more than before by this part is taken back.
     pub tolerance: f64,
+    /// And by this many standard errors.
+    pub confidence: f64,
     /// Gaps before and after are comparable if their distributions are this
     /// near: the largest difference of two shares.
     pub distance: f64,
@@ -304,10 +308,12 @@ impl Default for Verify {
             enabled: true,
             min_packets: 100.0,
             looks: 3,
-            tolerance: 0.05,
+            most_looks: 50,
+            tolerance: 0.02,
+            confidence: 1.0,
             distance: 0.15,
             load: 0.3,
-            rest_s: 60.0,
+            rest_s: 300.0,
             longest_rest_s: 3600.0,
         }
     }

@@ -16,6 +16,8 @@ use crate::model::{Curve, Grid};
 struct Spell {
     /// Time spun, and wake-ups at their worth, in nanoseconds.
     cost_ns: f64,
+    /// Of that, time spun.
+    spin_ns: f64,
     packets: f64,
     seconds: f64,
     looks: u32,
@@ -26,6 +28,7 @@ impl Spell {
     fn new(grid: &Grid) -> Self {
         Self {
             cost_ns: 0.0,
+            spin_ns: 0.0,
             packets: 0.0,
             seconds: 0.0,
             looks: 0,
@@ -35,6 +38,17 @@ impl Spell {
 
     fn packet_ns(&self) -> f64 {
         self.cost_ns / self.packets
+    }
+
+    /// The variance of the cost of a packet, relative to its square: of what the
+    /// gaps cost where the worker spins, and of how many packets a gap brings.
+    /// Gaps are taken to be exponential and packets to come in groups of any
+    /// size, which is more than most traffic varies.
+    fn variance(&self) -> f64 {
+        let gaps: f64 = self.gaps.iter().map(Curve::gaps).sum();
+        let beyond_one = (self.packets / gaps - 1.0).max(0.0);
+        let groups = beyond_one / (1.0 + beyond_one);
+        (self.spin_ns / self.cost_ns + groups) / gaps
     }
 
     fn is_enough(&self, config: &Config) -> bool {
@@ -109,11 +123,12 @@ impl Verify {
     ) {
         let seconds = look.interval_ns as f64 / 1e9;
         let remains = HalfLife::seconds(20.0 * look_s).remains(seconds);
-        let mut cost_ns = 0.0;
+        let (mut spin_ns, mut cost_ns) = (0.0, 0.0);
         for direction in Direction::ALL {
             let vring = look.vring(direction);
             match (vring.spin_ns, vring.wakes) {
                 (Some(spin), Some(wakes)) if vring.missed == 0 => {
+                    spin_ns += spin as f64;
                     cost_ns += spin as f64 + wakes as f64 * wake_ns[direction as usize];
                 }
                 _ => return,
@@ -124,6 +139,7 @@ impl Verify {
         };
         let spell = &mut self.spell;
         spell.cost_ns = spell.cost_ns * remains + cost_ns;
+        spell.spin_ns = spell.spin_ns * remains + spin_ns;
         spell.packets = spell.packets * remains + (look.rx.packets + look.tx.packets) as f64;
         spell.seconds = spell.seconds * remains + seconds;
         spell.looks += 1;
@@ -159,17 +175,24 @@ impl Verify {
         if spell.looks < config.looks || !spell.is_enough(config) {
             return None;
         }
-        let trial = self.trial.take_if(|trial| {
-            let sides = set.iter().zip(&trial.old).zip(open);
-            sides
-                .into_iter()
-                .all(|((set, old), open)| set == old || open)
-        })?;
+        let trial = self.trial.as_ref()?;
+        let mut sides = set.iter().zip(&trial.old).zip(open);
+        if !sides.all(|((set, old), open)| set == old || open) {
+            return None;
+        }
         let (before_ns, after_ns) = (trial.before.packet_ns(), spell.packet_ns());
-        // What is known of few packets may be off.
-        let chance = 1.0 / trial.before.packets.min(spell.packets).sqrt();
-        let worse = after_ns > before_ns * (1.0 + config.tolerance + chance);
-        if !config.enabled || !worse || !spell.is_like(&trial.before, config) {
+        let chance = (trial.before.variance() + spell.variance()).sqrt();
+        let sure = config.confidence * chance * before_ns;
+        let most_ns = before_ns * (1.0 + config.tolerance);
+        if after_ns <= most_ns + sure {
+            // It is well, or nothing more can be learnt about it.
+            if after_ns < most_ns - sure || spell.looks >= config.most_looks {
+                self.trial = None;
+            }
+            return None;
+        }
+        let trial = self.trial.take()?;
+        if !config.enabled || !spell.is_like(&trial.before, config) {
             return None;
         }
         self.hold_s = (2.0 * self.hold_s)

@@ -22,6 +22,8 @@ pub enum Contender {
         look_s: f64,
         /// Which gaps it gets to see.
         sight: Sight,
+        /// Whether it may look sooner where it asks for that.
+        sooner: bool,
     },
     /// One timeout for all, in the kernel's unit.
     Fixed(u32),
@@ -67,7 +69,7 @@ pub struct Result {
 /// So many decisions are kept.
 const KEPT: usize = 1000;
 
-/// Runs a workload for so many seconds. Our policy is configured as [`ours`]
+/// Runs a workload for so many seconds, with the numbers of a seed. Our policy is configured as [`ours`]
 /// says, unless another configuration is given.
 ///
 /// # Errors
@@ -76,7 +78,7 @@ const KEPT: usize = 1000;
 pub fn run(
     workload: &Workload,
     contender: &Contender,
-    seconds: f64,
+    (seconds, seed): (f64, u64),
     config: Option<&Config>,
 ) -> std::result::Result<Result, ConfigError> {
     let wake_ns = f64::from(workload.wake_us) * 1e3;
@@ -92,19 +94,23 @@ pub fn run(
         },
     };
     let mut machines: Vec<Machine> = workload
-        .groups(seconds)
+        .groups(seconds, seed)
         .into_iter()
         .enumerate()
         .map(|(at, pairs)| machine(pairs, rule, at as u64))
         .collect();
     let mut result = Result::default();
     match contender {
-        Contender::Ours { look_s, sight } => {
+        Contender::Ours {
+            look_s,
+            sight,
+            sooner,
+        } => {
             for pair in machines.iter_mut().flat_map(|m| &mut m.pairs) {
                 pair.sight = *sight;
             }
             let config = config.cloned().unwrap_or_else(|| ours(workload, *look_s));
-            let mut host = Host::new(config, *look_s)?;
+            let mut host = Host::new(config, *look_s, *sooner)?;
             host.run(&mut machines, seconds);
             result.changes = host.changes;
             result.late_changes = host.late_changes;
@@ -198,6 +204,7 @@ struct Seat {
 struct Host {
     policy: Policy,
     look_ns: u64,
+    sooner: bool,
     backend: Backend,
     changes: u64,
     late_changes: u64,
@@ -207,10 +214,11 @@ struct Host {
 }
 
 impl Host {
-    fn new(config: Config, look_s: f64) -> std::result::Result<Self, ConfigError> {
+    fn new(config: Config, look_s: f64, sooner: bool) -> std::result::Result<Self, ConfigError> {
         Ok(Self {
             policy: Policy::new(config, Mode::Act)?,
             look_ns: (look_s * 1e9) as u64,
+            sooner,
             backend: if look_s < 0.5 {
                 Backend::Module
             } else {
@@ -269,7 +277,7 @@ impl Host {
             let room = KEPT.saturating_sub(self.decisions.len());
             let kept = outcome.decisions.into_iter().take(room);
             self.decisions.extend(kept.map(|decision| (at_s, decision)));
-            for (key, ms) in &outcome.again {
+            for (key, ms) in outcome.again.iter().filter(|_| self.sooner) {
                 let seat = &mut seats[key.device as usize];
                 let sooner_ns = now_ns + (ms * 1e6) as u64;
                 seat.due_ns = seat.due_ns.min(sooner_ns);

@@ -16,6 +16,10 @@ pub struct Plan {
     pub looks_s: Vec<f64>,
     /// Which gaps ours sees.
     pub sight: Sight,
+    /// Whether ours may look sooner where it asks for that.
+    pub sooner: bool,
+    /// Another one gives other traffic of the same sort.
+    pub seed: u64,
     /// Policies, by their name; all if empty.
     pub policies: Vec<String>,
 }
@@ -77,7 +81,7 @@ pub struct Comparison {
 /// What our policy refuses of its configuration.
 pub fn compare(workload: &Workload, plan: &Plan) -> std::result::Result<Comparison, ConfigError> {
     let seconds = plan.seconds.min(workload.longest_s);
-    let simulate = |contender: &Contender| run(workload, contender, seconds, None);
+    let simulate = |contender: &Contender| run(workload, contender, (seconds, plan.seed), None);
     let wanted = |name: &str| plan.policies.is_empty() || plan.policies.iter().any(|p| p == name);
     let mut fixed = Vec::new();
     for timeout in Config::default().busyloop.candidates {
@@ -100,8 +104,11 @@ pub fn compare(workload: &Workload, plan: &Plan) -> std::result::Result<Comparis
     };
     if wanted("ours") {
         for look_s in plan.looks_s.iter().copied() {
-            let sight = plan.sight;
-            let result = simulate(&Contender::Ours { look_s, sight })?;
+            let result = simulate(&Contender::Ours {
+                look_s,
+                sight: plan.sight,
+                sooner: plan.sooner,
+            })?;
             add("ours", Some(look_s), None, result);
         }
     }
@@ -149,6 +156,8 @@ mod tests {
             seconds,
             looks_s: vec![0.1],
             sight: Sight::Pair,
+            sooner: true,
+            seed: 1,
             policies: policies.iter().map(|name| (*name).to_owned()).collect(),
         };
         compare(&Workload::named(name).unwrap(), &plan).unwrap()

@@ -33,7 +33,14 @@ pub struct Workload {
     pub wake_us: u32,
     /// It is simulated for no longer than this, in seconds.
     pub longest_s: f64,
-    flows: fn(f64) -> Groups,
+    flows: fn(Span) -> Groups,
+}
+
+/// For how long, and with which numbers.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    seconds: f64,
+    seed: u64,
 }
 
 /// Flows of the pairs whose workers share a CPU, CPU by CPU.
@@ -47,9 +54,10 @@ impl Workload {
     }
 
     /// Its flows, for so many seconds: of the clock, or for flows that wait for
-    /// answers, of a worker that is never asleep.
-    pub(super) fn groups(&self, seconds: f64) -> Groups {
-        (self.flows)(seconds)
+    /// answers, of a worker that is never asleep. Another seed gives traffic that
+    /// is the same on average only.
+    pub(super) fn groups(&self, seconds: f64, seed: u64) -> Groups {
+        (self.flows)(Span { seconds, seed })
     }
 }
 
@@ -63,7 +71,7 @@ pub const ALL: [Workload; 23] = [
         kind: Kind::Stationary,
         wake_us: 50,
         longest_s: DAY_S,
-        flows: |seconds| clocked(exponential(10.0), seconds),
+        flows: |span| clocked(exponential(10.0), span),
     },
     Workload {
         name: "poisson-20",
@@ -71,7 +79,7 @@ pub const ALL: [Workload; 23] = [
         kind: Kind::Stationary,
         wake_us: 50,
         longest_s: DAY_S,
-        flows: |seconds| clocked(exponential(20.0), seconds),
+        flows: |span| clocked(exponential(20.0), span),
     },
     Workload {
         name: "poisson-20-dear",
@@ -79,7 +87,7 @@ pub const ALL: [Workload; 23] = [
         kind: Kind::Stationary,
         wake_us: 150,
         longest_s: DAY_S,
-        flows: |seconds| clocked(exponential(20.0), seconds),
+        flows: |span| clocked(exponential(20.0), span),
     },
     Workload {
         name: "poisson-45",
@@ -87,7 +95,7 @@ pub const ALL: [Workload; 23] = [
         kind: Kind::Stationary,
         wake_us: 50,
         longest_s: DAY_S,
-        flows: |seconds| clocked(exponential(45.0), seconds),
+        flows: |span| clocked(exponential(45.0), span),
     },
     Workload {
         name: "poisson-200",
@@ -95,7 +103,7 @@ pub const ALL: [Workload; 23] = [
         kind: Kind::Stationary,
         wake_us: 50,
         longest_s: DAY_S,
-        flows: |seconds| clocked(exponential(200.0), seconds),
+        flows: |span| clocked(exponential(200.0), span),
     },
     Workload {
         name: "poisson-5000",
@@ -103,7 +111,7 @@ pub const ALL: [Workload; 23] = [
         kind: Kind::Stationary,
         wake_us: 50,
         longest_s: DAY_S,
-        flows: |seconds| clocked(exponential(5000.0), seconds),
+        flows: |span| clocked(exponential(5000.0), span),
     },
     Workload {
         name: "steps-60",
@@ -111,7 +119,7 @@ pub const ALL: [Workload; 23] = [
         kind: Kind::Stationary,
         wake_us: 50,
         longest_s: DAY_S,
-        flows: |seconds| steps(around(60.0, 5.0), 60.0, seconds),
+        flows: |span| steps(around(60.0, 5.0), 60.0, span),
     },
     Workload {
         name: "steps-60-dear",
@@ -119,7 +127,7 @@ pub const ALL: [Workload; 23] = [
         kind: Kind::Stationary,
         wake_us: 150,
         longest_s: DAY_S,
-        flows: |seconds| steps(around(60.0, 5.0), 60.0, seconds),
+        flows: |span| steps(around(60.0, 5.0), 60.0, span),
     },
     Workload {
         name: "steps-110",
@@ -127,7 +135,7 @@ pub const ALL: [Workload; 23] = [
         kind: Kind::Stationary,
         wake_us: 50,
         longest_s: DAY_S,
-        flows: |seconds| steps(around(110.0, 4.0), 110.0, seconds),
+        flows: |span| steps(around(110.0, 4.0), 110.0, span),
     },
     Workload {
         name: "steps-110-dear",
@@ -135,7 +143,7 @@ pub const ALL: [Workload; 23] = [
         kind: Kind::Stationary,
         wake_us: 150,
         longest_s: DAY_S,
-        flows: |seconds| steps(around(110.0, 4.0), 110.0, seconds),
+        flows: |span| steps(around(110.0, 4.0), 110.0, span),
     },
     Workload {
         name: "round-trips",
@@ -175,13 +183,13 @@ pub const ALL: [Workload; 23] = [
         kind: Kind::Stationary,
         wake_us: 150,
         longest_s: DAY_S,
-        flows: |seconds| {
+        flows: |span| {
             let gaps = Gaps::Bursts {
                 packets: 40,
                 within: Box::new(around(30.0, 10.0)),
                 pause: Box::new(around(5000.0, 1000.0)),
             };
-            clocked(gaps, seconds)
+            clocked(gaps, span)
         },
     },
     Workload {
@@ -190,13 +198,13 @@ pub const ALL: [Workload; 23] = [
         kind: Kind::Stationary,
         wake_us: 150,
         longest_s: DAY_S,
-        flows: |seconds| {
+        flows: |span| {
             let gaps = Gaps::Bursts {
                 packets: 2,
                 within: Box::new(around(40.0, 5.0)),
                 pause: Box::new(around(900.0, 50.0)),
             };
-            clocked(gaps, seconds)
+            clocked(gaps, span)
         },
     },
     Workload {
@@ -205,7 +213,7 @@ pub const ALL: [Workload; 23] = [
         kind: Kind::Unlucky,
         wake_us: 50,
         longest_s: DAY_S,
-        flows: |seconds| steps(around(190.0, 5.0), 190.0, seconds),
+        flows: |span| steps(around(190.0, 5.0), 190.0, span),
     },
     Workload {
         name: "just-beyond",
@@ -213,13 +221,13 @@ pub const ALL: [Workload; 23] = [
         kind: Kind::Stationary,
         wake_us: 50,
         longest_s: DAY_S,
-        flows: |seconds| {
+        flows: |span| {
             let gaps = Gaps::Bursts {
                 packets: 6,
                 within: Box::new(around(40.0, 5.0)),
                 pause: Box::new(around(210.0, 5.0)),
             };
-            steps(gaps, 70.0, seconds)
+            steps(gaps, 70.0, span)
         },
     },
     Workload {
@@ -228,7 +236,7 @@ pub const ALL: [Workload; 23] = [
         kind: Kind::Switching,
         wake_us: 50,
         longest_s: DAY_S,
-        flows: |seconds| turns(exponential(20.0), 10.0, exponential(600.0), 10.0, seconds),
+        flows: |span| turns(exponential(20.0), 10.0, exponential(600.0), 10.0, span),
     },
     Workload {
         name: "switch-10s-dear",
@@ -236,7 +244,7 @@ pub const ALL: [Workload; 23] = [
         kind: Kind::Switching,
         wake_us: 150,
         longest_s: DAY_S,
-        flows: |seconds| turns(exponential(20.0), 10.0, exponential(600.0), 10.0, seconds),
+        flows: |span| turns(exponential(20.0), 10.0, exponential(600.0), 10.0, span),
     },
     Workload {
         name: "switch-half-second",
@@ -244,7 +252,7 @@ pub const ALL: [Workload; 23] = [
         kind: Kind::Switching,
         wake_us: 150,
         longest_s: DAY_S,
-        flows: |seconds| turns(around(80.0, 8.0), 0.5, around(4500.0, 450.0), 0.5, seconds),
+        flows: |span| turns(around(80.0, 8.0), 0.5, around(4500.0, 450.0), 0.5, span),
     },
     Workload {
         name: "day-and-night",
@@ -252,13 +260,13 @@ pub const ALL: [Workload; 23] = [
         kind: Kind::Switching,
         wake_us: 50,
         longest_s: DAY_S,
-        flows: |seconds| {
+        flows: |span| {
             let gaps = Gaps::Day {
                 shortest: 15.0,
                 longest: 3000.0,
                 seconds: 30.0,
             };
-            clocked(gaps, seconds)
+            clocked(gaps, span)
         },
     },
     Workload {
@@ -287,55 +295,59 @@ fn alone(flow: Flow) -> Groups {
     vec![vec![vec![flow]]]
 }
 
-fn clocked(gaps: Gaps, seconds: f64) -> Groups {
-    alone(Flow::clocked(Direction::Rx, gaps, seconds, 1))
+fn clocked(gaps: Gaps, span: Span) -> Groups {
+    alone(Flow::clocked(Direction::Rx, gaps, span.seconds, span.seed))
 }
 
 /// As many as a worker that never sleeps gets done.
-fn steps(gaps: Gaps, mean_us: f64, seconds: f64) -> Groups {
-    let packets = (seconds * 1e6 / (mean_us + 2.0)) as u64;
-    alone(Flow::answered(vec![(Direction::Tx, gaps)], packets, 1))
+fn steps(gaps: Gaps, mean_us: f64, span: Span) -> Groups {
+    let packets = (span.seconds * 1e6 / (mean_us + 2.0)) as u64;
+    alone(Flow::answered(
+        vec![(Direction::Tx, gaps)],
+        packets,
+        span.seed,
+    ))
 }
 
-fn round_trips(seconds: f64) -> Groups {
-    alone(trips(60.0, seconds, 1))
+fn round_trips(span: Span) -> Groups {
+    alone(trips(60.0, span))
 }
 
-fn trips(answer_us: f64, seconds: f64, seed: u64) -> Flow {
+fn trips(answer_us: f64, span: Span) -> Flow {
     let legs = vec![
         (Direction::Tx, around(12.0, 4.0)),
         (Direction::Rx, around(answer_us, answer_us / 6.0)),
     ];
-    let trips = seconds * 1e6 / (12.0 + answer_us + 4.0);
-    Flow::answered(legs, 2 * trips as u64, seed)
+    let trips = span.seconds * 1e6 / (12.0 + answer_us + 4.0);
+    Flow::answered(legs, 2 * trips as u64, span.seed)
 }
 
-fn bimodal(seconds: f64) -> Groups {
+fn bimodal(span: Span) -> Groups {
     let gaps = Gaps::Mixed {
         share: 0.7,
         one: Box::new(around(15.0, 3.0)),
         other: Box::new(around(600.0, 300.0)),
     };
-    steps(gaps, 0.7 * 15.0 + 0.3 * 600.0, seconds)
+    steps(gaps, 0.7 * 15.0 + 0.3 * 600.0, span)
 }
 
-fn turns(first: Gaps, first_s: f64, second: Gaps, second_s: f64, seconds: f64) -> Groups {
+fn turns(first: Gaps, first_s: f64, second: Gaps, second_s: f64, span: Span) -> Groups {
     let gaps = Gaps::Turns {
         first: Box::new(first),
         first_s,
         second: Box::new(second),
         second_s,
     };
-    clocked(gaps, seconds)
+    clocked(gaps, span)
 }
 
 /// Every sort of VM, by its number: most do little, a few do much, and one in
 /// five shares its CPU with three others.
-fn mixed(seconds: f64) -> Groups {
+fn mixed(span: Span) -> Groups {
     let mut groups: Groups = Vec::new();
     let mut shared: Vec<Vec<Flow>> = Vec::new();
     for number in 0..MIXED {
-        let flows = vm(number, seconds);
+        let flows = vm(number, span);
         if number % 5 == 0 {
             shared.push(flows);
             if shared.len() == 4 {
@@ -349,8 +361,9 @@ fn mixed(seconds: f64) -> Groups {
     groups
 }
 
-fn vm(number: u64, seconds: f64) -> Vec<Flow> {
-    let mut random = Random::new(number);
+fn vm(number: u64, span: Span) -> Vec<Flow> {
+    let mut random = Random::new(number ^ (span.seed << 32));
+    let Span { seconds, .. } = span;
     let seed = random.next();
     // A factor from 1 to 10, small ones being as frequent as large ones.
     let slower = 10f64.powf(random.unit());
@@ -366,7 +379,7 @@ fn vm(number: u64, seconds: f64) -> Vec<Flow> {
             ),
         ],
         4 => vec![clocked(Direction::Tx, exponential(150.0 * slower))],
-        5 => vec![trips(40.0 * slower, seconds, seed)],
+        5 => vec![trips(40.0 * slower, Span { seconds, seed })],
         6 => {
             let gaps = Gaps::Bursts {
                 packets: 20,
@@ -412,7 +425,7 @@ mod tests {
 
     #[test]
     fn the_mixed_workload_has_its_vms() {
-        let groups = Workload::named("mixed").unwrap().groups(1.0);
+        let groups = Workload::named("mixed").unwrap().groups(1.0, 1);
         let pairs: usize = groups.iter().map(Vec::len).sum();
         assert_eq!(pairs as u64, MIXED);
         assert!(groups.iter().any(|group| group.len() == 4));

@@ -18,6 +18,9 @@ pub(crate) struct Options {
     /// Seconds to simulate
     #[arg(long, default_value_t = 60.0, value_name = "SECS")]
     seconds: f64,
+    /// Another number gives other traffic of the same sort
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// Only these workloads, as `vhost-tuner simulate` names them
     #[arg(long, value_delimiter = ',')]
     workload: Vec<String>,
@@ -30,7 +33,8 @@ pub(super) fn run(options: &Options) -> Result<i32> {
     simulate
         .args(["simulate", "--json-lines", "--verbose"])
         .arg(format!("--look={},{}", bounds::MODULE_S, bounds::INJECT_S))
-        .arg(format!("--seconds={}", options.seconds));
+        .arg(format!("--seconds={}", options.seconds))
+        .arg(format!("--seed={}", options.seed));
     if !options.workload.is_empty() {
         simulate.arg(format!("--workload={}", options.workload.join(",")));
     }
