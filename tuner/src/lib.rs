@@ -11,4 +11,6 @@ pub mod knob;
 pub mod lock;
 pub mod model;
 pub mod module;
+pub mod policy;
 pub mod probe;
+pub mod sim;

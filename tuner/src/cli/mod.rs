@@ -7,6 +7,7 @@ mod list;
 mod module;
 mod set;
 mod signals;
+mod simulate;
 mod stat;
 mod table;
 mod turning;
@@ -41,6 +42,8 @@ enum Command {
     Set(set::Options),
     /// Puts back what was set before vhost-tuner changed it.
     Undo(undo::Options),
+    /// Compares ways to choose busyloop timeouts on simulated traffic.
+    Simulate(simulate::Options),
     /// Brings our kernel module in and out, and says what is loaded.
     Module(module::Options),
 }
@@ -94,7 +97,7 @@ pub fn main() -> ExitCode {
         .init();
     // Only what is there to be read goes down with its reader.
     let reading = match &cli.command {
-        Command::List(_) | Command::Stat(_) => true,
+        Command::List(_) | Command::Stat(_) | Command::Simulate(_) => true,
         Command::Module(options) => options.reading(),
         _ => false,
     };
@@ -104,6 +107,7 @@ pub fn main() -> ExitCode {
         Command::Stat(options) => stat::run(options),
         Command::Set(options) => set::run(options),
         Command::Undo(options) => undo::run(options),
+        Command::Simulate(options) => simulate::run(options),
         Command::Module(options) => module::run(options),
     };
     match outcome {

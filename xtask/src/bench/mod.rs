@@ -10,6 +10,7 @@ mod machine;
 mod memory;
 mod observer;
 mod order;
+mod policy;
 mod process;
 mod ratio;
 mod report;
@@ -36,6 +37,9 @@ pub(crate) enum Bench {
     /// For how long a set has the target stand still: by injection, by gdb, by
     /// the module
     Knobs(knobs::Options),
+    /// What our way to choose busyloop timeouts costs beside others, simulated;
+    /// needs no VM
+    Policy(policy::Options),
 }
 
 /// Options of `bench overhead`.
@@ -83,6 +87,7 @@ pub(crate) fn run(bench: &Bench) -> Result<i32> {
         Bench::Overhead(options) => overhead(options),
         Bench::Headline(options) => headline::run(options),
         Bench::Knobs(options) => knobs::run(options),
+        Bench::Policy(options) => policy::run(options),
     }
 }
 
