@@ -36,7 +36,8 @@ const SETTLE_TRIES: usize = 50;
 #[derive(Debug)]
 struct Pair {
     guest: Guest,
-    peer: HostPeer,
+    /// None where the host's end has no address.
+    peer: Option<HostPeer>,
     counters: Arc<PairCounters>,
     wires: Arc<Vec<Wire>>,
     files: PairFiles,
@@ -94,7 +95,7 @@ impl Bench {
         Ok(bench)
     }
 
-    fn add_device(&mut self, index: u8) -> Result<()> {
+    fn add_device(&mut self, index: u16) -> Result<()> {
         let options = &self.options;
         let mut device = Device::open(options, index)?;
         let wires = (0..options.pairs)
@@ -119,6 +120,9 @@ impl Bench {
                 tap_fd: pair.tap.as_raw_fd(),
             };
             let nic = Nic::new(pair, Arc::clone(&counters));
+            let peer = (!options.bare)
+                .then(|| HostPeer::open(Arc::clone(&wires), &ends, options.payload))
+                .transpose()?;
             self.pairs.push(Pair {
                 guest: Guest::new(
                     nic,
@@ -127,7 +131,7 @@ impl Bench {
                     options.payload,
                     tx_window,
                 ),
-                peer: HostPeer::open(Arc::clone(&wires), &ends, options.payload)?,
+                peer,
                 counters,
                 wires: Arc::clone(&wires),
                 files,
@@ -226,6 +230,16 @@ impl Bench {
     /// As [`Holder::obey`].
     pub fn obey(&mut self, order: Order) -> Result<Event> {
         self.holder.obey(order)
+    }
+
+    /// Kicks every ring once for nothing.
+    ///
+    /// # Errors
+    /// When a kick fails.
+    pub fn kick_for_nothing(&self) -> Result<()> {
+        self.pairs
+            .iter()
+            .try_for_each(|pair| pair.guest.nic().kick_for_nothing())
     }
 
     /// Sees to it that no counter moves any more.
@@ -337,7 +351,7 @@ impl Pair {
                 gap_us: self.gaps.quantiles(),
             },
             gap_histogram: self.gaps.steps(),
-            socket_drops: self.peer.drops(),
+            socket_drops: self.peer.as_ref().and_then(HostPeer::drops),
             round,
         }
     }

@@ -82,11 +82,12 @@ pub struct Net(Ipv4Addr);
 
 impl Net {
     /// Host's and guest's address on device `index`: .1 and .2 of the
-    /// index-th /24.
+    /// index-th /24. From 256 on they are beyond the network, and only good for
+    /// telling devices apart.
     #[must_use]
-    pub fn pair(self, index: u8) -> (Ipv4Addr, Ipv4Addr) {
-        let [a, b, _, _] = self.0.octets();
-        (Ipv4Addr::new(a, b, index, 1), Ipv4Addr::new(a, b, index, 2))
+    pub fn pair(self, index: u16) -> (Ipv4Addr, Ipv4Addr) {
+        let network = u32::from(self.0).wrapping_add(u32::from(index) << 8);
+        (Ipv4Addr::from(network | 1), Ipv4Addr::from(network | 2))
     }
 }
 
@@ -122,9 +123,17 @@ pub struct RunOptions {
     /// Queue pairs per device
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=8))]
     pub pairs: u16,
-    /// Devices, each with its own tap (IFNAME, IFNAME1, IFNAME2, ...)
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=200))]
-    pub devices: u8,
+    /// Devices, each with its own tap (IFNAME, IFNAME1, IFNAME2, ...); with
+    /// addresses at most 200
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub devices: u16,
+    /// Idle: leave the taps down and without addresses
+    #[arg(long)]
+    pub bare: bool,
+    /// Open descriptors of /dev/vhost-net to use, one for each queue pair of
+    /// all devices, instead of opening it
+    #[arg(long, value_delimiter = ',', value_name = "FD")]
+    pub vhost_fd: Vec<i32>,
     /// What the packets go through
     #[arg(long, value_enum, default_value = "tap")]
     pub backend: Backend,
@@ -264,6 +273,19 @@ impl RunOptions {
                 .is_none_or(|bytes| (64..=1 << 20).contains(&bytes)),
             "--rx-buffer must be from 64 to 1048576"
         );
+        ensure!(
+            !self.bare || (self.mode == Mode::Idle && self.backend == Backend::Tap),
+            "--bare is for --mode idle on taps: no packet would get anywhere"
+        );
+        ensure!(
+            self.bare || self.devices <= 200,
+            "there are addresses for 200 devices: more need --bare"
+        );
+        let pairs = usize::from(self.devices) * usize::from(self.pairs);
+        ensure!(
+            self.vhost_fd.is_empty() || self.vhost_fd.len() == pairs,
+            "--vhost-fd must name {pairs} descriptors, one for each queue pair"
+        );
         for (name, value) in [
             ("--think-us", self.think_us),
             ("--gap-us", self.gap_us),
@@ -375,6 +397,10 @@ mod tests {
             &["--ifname", "much-too-long-name"],
             &["--gap-us", "-1"],
             &["--gap-us", "NaN"],
+            &["--bare"],
+            &["--bare", "--mode", "idle", "--backend", "macvtap"],
+            &["--devices", "201"],
+            &["--vhost-fd", "5,6"],
         ] {
             assert!(run(arguments).is_err(), "{arguments:?}");
         }
@@ -387,5 +413,6 @@ mod tests {
             net.pair(3),
             (Ipv4Addr::new(10, 9, 3, 1), Ipv4Addr::new(10, 9, 3, 2))
         );
+        assert_eq!(net.pair(999).0, Ipv4Addr::new(10, 12, 231, 1));
     }
 }

@@ -77,7 +77,7 @@ impl Event {
 #[derive(Debug, Clone, Serialize)]
 pub struct PairFiles {
     /// Number of the device.
-    pub device: u8,
+    pub device: u16,
     /// Name of its tap.
     pub tap: String,
     /// Queue of the tap.

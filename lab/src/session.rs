@@ -37,7 +37,13 @@ fn traffic(options: &RunOptions) -> Result<()> {
     bench.ready().print()?;
     if options.mode == Mode::Idle {
         let start = Instant::now();
-        while !matches!(ask(&mut console, &mut bench)?, Input::End | Input::Signal) {}
+        loop {
+            match ask(&mut console, &mut bench)? {
+                Input::End | Input::Signal => break,
+                Input::Go => bench.kick_for_nothing()?,
+                _ => {}
+            }
+        }
         bench.settle()?;
         return Event::Result(Box::new(bench.outcome(start.elapsed()))).print();
     }

@@ -109,7 +109,11 @@ pub fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Lets this process have as many open files as it may.
+/// Open files that a thousand devices need.
+const MANY_FILES: libc::rlim_t = 1 << 16;
+
+/// Lets this process have as many open files as it may; root may have more
+/// than it was given.
 pub fn want_many_files() {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -119,8 +123,14 @@ pub fn want_many_files() {
     // and opening files will say so.
     unsafe {
         if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+            let many = libc::rlimit {
+                rlim_cur: limit.rlim_max.max(MANY_FILES),
+                rlim_max: limit.rlim_max.max(MANY_FILES),
+            };
+            if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const many) != 0 {
+                limit.rlim_cur = limit.rlim_max;
+                libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+            }
         }
     }
 }

@@ -6,7 +6,8 @@
 pub struct Device {
     /// Kernel address of the `struct vhost_net`.
     pub net: u64,
-    /// Process that holds the descriptor.
+    /// Process that holds the descriptor, by its number in the pid namespace of
+    /// whoever reads.
     pub pid: u32,
     /// The descriptor.
     pub fd: u32,
@@ -27,7 +28,8 @@ pub struct Ring {
     pub timeout: u32,
     /// Size of the ring in descriptors.
     pub size: u32,
-    /// Thread that works for it, 0 if there is none yet.
+    /// Thread that works for it, numbered likewise; 0 if there is none yet, or
+    /// none that is visible there.
     pub worker_tid: u32,
     /// 1 if a backend is attached.
     pub backend: u32,
@@ -35,6 +37,11 @@ pub struct Ring {
     pub kind: u32,
     /// Interface index of the backend's net device, 0 if unknown.
     pub ifindex: u32,
+    /// Inode number of the network namespace that it is an index in.
+    pub netns: u32,
+    /// 1 if the net device gives packets to this queue: a queue of a multi-queue
+    /// tap may be turned off.
+    pub enabled: u32,
     /// Name of the net device, padded with zeros.
     pub ifname: [u8; 16],
 }
@@ -57,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_device_has_no_padding() {
-        assert_eq!(size_of::<Ring>(), 40);
-        assert_eq!(size_of::<Device>(), 24 + 2 * 40);
+        assert_eq!(size_of::<Ring>(), 48);
+        assert_eq!(size_of::<Device>(), 24 + 2 * 48);
     }
 }

@@ -42,16 +42,26 @@ pub struct Layout {
     pub file_private: u32,
     /// `file.f_inode`.
     pub file_inode: u32,
-    /// `file.f_op`.
-    pub file_op: u32,
     /// `inode.i_rdev`.
     pub inode_rdev: u32,
-    /// `task_struct.pid`.
-    pub task_pid: u32,
-    /// `task_struct.tgid`.
-    pub task_tgid: u32,
     /// `task_struct.mm`.
     pub task_mm: u32,
+    /// `task_struct.thread_pid`: the thread's `struct pid`.
+    pub task_thread_pid: u32,
+    /// `task_struct.signal`.
+    pub task_signal: u32,
+    /// `signal_struct.pids[PIDTYPE_TGID]`: the process's `struct pid`.
+    pub signal_tgid: u32,
+    /// `pid.level`: depth of the innermost namespace that it has a number in.
+    pub pid_level: u32,
+    /// `pid.numbers`: one `struct upid` for each namespace from the outermost.
+    pub pid_numbers: u32,
+    /// `upid.nr`.
+    pub upid_number: u32,
+    /// `upid.ns`.
+    pub upid_namespace: u32,
+    /// Size of a `struct upid`.
+    pub upid_size: u32,
     /// `socket.file`.
     pub socket_file: u32,
     /// Chain of pointers from a `vhost_virtqueue` (or, where
@@ -69,19 +79,33 @@ pub struct Layout {
     pub vtsk_task: u32,
     /// `tun_file.tun`, or [`ABSENT`] while the tun module is not there.
     pub tunfile_tun: u32,
+    /// `tun_file.detached`: set while the queue is turned off.
+    pub tunfile_detached: u32,
     /// `tun_struct.dev`.
     pub tun_dev: u32,
     /// `tap_queue.tap`, or [`ABSENT`] while the tap module is not there.
     pub tapqueue_tap: u32,
+    /// `tap_queue.enabled` (bool).
+    pub tapqueue_enabled: u32,
     /// `tap_dev.dev`.
     pub tap_dev: u32,
     /// `net_device.ifindex`.
     pub netdev_ifindex: u32,
     /// `net_device.name`.
     pub netdev_name: u32,
+    /// `net_device.nd_net.net`, or [`ABSENT`] in a kernel without network
+    /// namespaces.
+    pub netdev_net: u32,
+    /// `net.ns.inum`.
+    pub net_inum: u32,
     /// Device number of `/dev/vhost-net`, as the kernel packs it
     /// (`major << 20 | minor`).
     pub vhost_net_rdev: u32,
+    /// Device number of `/dev/net/tun`.
+    pub tun_rdev: u32,
+    /// Major numbers of the files of macvtap and of ipvtap; 0 while the module
+    /// is not there.
+    pub tap_major: [u32; 2],
     /// Offset in `struct pt_regs` of the argument `work` of the function that queues work.
     pub arg_queue_work: u32,
     /// Offset in `struct pt_regs` of the argument `busyloop_intr` of `vhost_net_busy_poll`.
@@ -98,10 +122,6 @@ pub struct Layout {
     pub debug: u32,
     /// Keeps the size a multiple of eight.
     pub zero: u32,
-    /// Address of the character device operations of tun and of tap.
-    pub tun_fops: u64,
-    /// See [`Layout::tun_fops`].
-    pub tap_fops: u64,
 }
 
 /// Stands for an offset that this kernel does not have.
@@ -118,6 +138,6 @@ mod tests {
 
     #[test]
     fn layout_has_no_padding() {
-        assert_eq!(size_of::<Layout>(), 4 * 8 + 44 * 4 + 2 * 8);
+        assert_eq!(size_of::<Layout>(), 4 * 8 + 56 * 4);
     }
 }

@@ -9,6 +9,7 @@
 #![no_main]
 #![feature(asm_experimental_arch)]
 
+mod control;
 mod counters;
 mod devices;
 mod flush;

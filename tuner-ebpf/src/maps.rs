@@ -3,7 +3,7 @@
 use aya_ebpf::{
     bindings::BPF_NOEXIST,
     macros::map,
-    maps::{Array, HashMap},
+    maps::{Array, HashMap, LruHashMap},
 };
 use tuner_common::queue::{Lost, Queue, QueueKey, Worker};
 
@@ -28,6 +28,36 @@ static COUNTING: Array<u32> = Array::with_max_entries(1, 0);
 /// What could be counted for no queue.
 #[map]
 static LOST: Array<Lost> = Array::with_max_entries(1, 0);
+
+/// Counts what changes the list of devices.
+#[map]
+static GENERATION: Array<u64> = Array::with_max_entries(1, 0);
+
+/// Threads in an ioctl that is such a change. The oldest gives way: an entry
+/// whose end was missed does no harm.
+#[map]
+static CONTROLS: LruHashMap<u64, u32> = LruHashMap::with_max_entries(1024, 0);
+
+/// Notes that the list of devices may be another one from now on.
+#[inline(always)]
+pub(crate) fn changed() {
+    if let Some(generation) = GENERATION.get_ptr_mut(0) {
+        // The array's only value stays in place.
+        crate::counters::add(generation, 1);
+    }
+}
+
+/// Notes that a thread is in such an ioctl.
+#[inline(always)]
+pub(crate) fn control_began(thread: u64) {
+    let _ = CONTROLS.insert(thread, 1, 0);
+}
+
+/// True if a thread was.
+#[inline(always)]
+pub(crate) fn control_ended(thread: u64) -> bool {
+    CONTROLS.remove(thread).is_ok()
+}
 
 /// True once every program is attached.
 #[inline(always)]

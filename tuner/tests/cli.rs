@@ -88,14 +88,79 @@ fn what_only_the_module_has_is_refused_without_it() {
 fn usage_errors_exit_2() {
     for arguments in [
         &["set", "x"][..],
+        &["set", "--busyloop-rx", "1"],
+        &["set", "x", "--all", "--busyloop-rx", "1"],
         &["set", "x", "--busyloop-rx", "10001"],
+        &["set", "x", "--busyloop-rx", "1000001", "--force"],
+        &["undo"],
+        &["undo", "x", "--all"],
         &["set", "x", "--tx-batched", "0"],
         &["set", "x", "--tx-batched", "65"],
         &["set", "x", "--poll-peer", "maybe"],
         &["stat", "-i", "0"],
+        &["simulate", "--workload", "nothing"],
+        &["simulate", "--policy", "nothing"],
+        &["simulate", "--look", "0"],
         &["stat", "--json", "--json-lines"],
         &["frobnicate"],
     ] {
         assert_eq!(run(arguments).status.code(), Some(2), "{arguments:?}");
     }
+}
+
+#[test]
+fn a_timeout_that_takes_force_says_so() {
+    let output = run(&["set", "x", "--busyloop-tx", "10001"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("--force") && said.contains("10001"), "{said}");
+}
+
+#[test]
+fn simulate_needs_nothing_of_the_system_and_repeats_itself() {
+    let run = || {
+        let output = run(&[
+            "simulate",
+            "--workload",
+            "unlucky-190",
+            "--seconds",
+            "0.5",
+            "--look",
+            "0.1,1",
+            "--json",
+        ]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let document: serde_json::Value =
+            serde_json::from_slice(&output.stdout).expect("simulate prints JSON");
+        document
+    };
+    let document = run();
+    assert_eq!(document["schema"], 1);
+    let rows = document["workloads"][0]["rows"].as_array().expect("rows");
+    let cost = |policy: &str| {
+        let mut rows = rows.iter().filter(|row| row["policy"] == policy);
+        rows.next().expect(policy)["cost_ms"]
+            .as_f64()
+            .expect("a number")
+    };
+    assert!(cost("ours") * 2.0 < cost("halt-poll"));
+    assert!(cost("clairvoyant") <= cost("best-fixed"));
+    let costs = |document: &serde_json::Value| -> Vec<String> {
+        let rows = document["workloads"][0]["rows"].as_array().expect("rows");
+        rows.iter().map(|row| row["cost_ms"].to_string()).collect()
+    };
+    assert_eq!(costs(&document), costs(&run()));
+}
+
+#[test]
+fn simulate_names_its_workloads() {
+    let output = run(&["simulate", "--list", "--json"]);
+    let document: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("simulate prints JSON");
+    let workloads = document["workloads"].as_array().expect("workloads");
+    assert!(
+        workloads
+            .iter()
+            .any(|workload| workload["workload"] == "bursts")
+    );
 }

@@ -31,6 +31,12 @@ pub(crate) fn run_ebpf(options: &Options) -> Result<()> {
     build(options, &[TUNER])
 }
 
+/// Builds the tuner for release; gives the program.
+pub(crate) fn tuner() -> Result<PathBuf> {
+    build(&Options { debug: false }, &[TUNER])?;
+    Ok(paths::release(TUNER))
+}
+
 fn build(options: &Options, packages: &[&str]) -> Result<()> {
     setup::ensure(setup::FOR_BUILD)?;
     let mut cargo = command::cargo();

@@ -40,12 +40,18 @@ enum Task {
     /// The part of `demo` that runs in the VM
     #[command(hide = true)]
     DemoInside,
-    /// Measure what measuring costs
+    /// Measure what measuring costs, what the knobs bring, and what turning them costs
     #[command(subcommand)]
     Bench(bench::Bench),
     /// The part of `bench` that runs in the VM
     #[command(hide = true)]
     BenchInside(bench::Plan),
+    /// The part of `bench headline` that runs in the VM
+    #[command(hide = true)]
+    HeadlineInside(bench::HeadlinePlan),
+    /// The part of `bench knobs` that runs in the VM
+    #[command(hide = true)]
+    KnobsInside(bench::KnobsPlan),
     /// Run things in a VM with a real vhost_net
     #[command(subcommand)]
     Lab(lab::Lab),
@@ -60,6 +66,8 @@ fn main() -> ExitCode {
         Task::Test(options) => test::run(&options),
         Task::Bench(command) => bench::run(&command),
         Task::BenchInside(plan) => bench::run_inside(&plan).map(|()| 0),
+        Task::HeadlineInside(plan) => bench::run_headline_inside(&plan).map(|()| 0),
+        Task::KnobsInside(plan) => bench::run_knobs_inside(&plan).map(|()| 0),
         Task::Demo(options) => demo::run(&options),
         Task::DemoInside => demo::run_inside().map(|()| 0),
         Task::Lab(command) => lab::run(&command),

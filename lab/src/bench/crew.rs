@@ -50,7 +50,9 @@ impl<'a> Crew<'a> {
             host_gaps,
             ..
         } = pair;
-        let peer: &'scope HostPeer = peer;
+        let peer: &'scope HostPeer = peer
+            .as_ref()
+            .context("without addresses there is no traffic")?;
         let wire = &wires[usize::from(files.queue)];
         wire.rewind();
         let mode = self.options.mode;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::net::Ipv4Addr;
+use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -79,7 +80,7 @@ impl Device {
     ///
     /// # Errors
     /// Which step failed, and how.
-    pub fn open(options: &RunOptions, index: u8) -> Result<Self> {
+    pub fn open(options: &RunOptions, index: u16) -> Result<Self> {
         let name = if index == 0 {
             options.ifname.clone()
         } else {
@@ -88,7 +89,7 @@ impl Device {
         Self::open_named(options, index, &name).with_context(|| format!("cannot set up {name}"))
     }
 
-    fn open_named(options: &RunOptions, index: u8, name: &str) -> Result<Self> {
+    fn open_named(options: &RunOptions, index: u16, name: &str) -> Result<Self> {
         let (host_ip, guest_ip) = options.net.pair(index);
         let (host_mac, guest_mac) = (mac_of(host_ip), mac_of(guest_ip));
         let (host_text, guest_text) = (link::mac_text(host_mac), link::mac_text(guest_mac));
@@ -105,15 +106,18 @@ impl Device {
             .map(|_| open_tap(&path))
             .collect::<Result<Vec<_>>>()?;
         let addressed = below.as_ref().map_or(name, |pair| pair.host.as_str());
-        link::silence(addressed)?;
-        link::settle_udev();
-        link::ip(&link::address_lines(
-            addressed,
-            options.mtu,
-            (&host_text, host_ip),
-            (&guest_text, guest_ip),
-        ))?;
+        if !options.bare {
+            link::silence(addressed)?;
+            link::settle_udev();
+            link::ip(&link::address_lines(
+                addressed,
+                options.mtu,
+                (&host_text, host_ip),
+                (&guest_text, guest_ip),
+            ))?;
+        }
         let mut pairs = Vec::new();
+        let first = usize::from(index) * usize::from(options.pairs);
         for (queue, tap) in (0..).zip(taps) {
             let ends = Ends {
                 guest_mac,
@@ -122,8 +126,9 @@ impl Device {
                 host_ip,
                 queue,
             };
+            let given = options.vhost_fd.get(first + usize::from(queue)).copied();
             pairs.push(
-                QueuePair::open(options, tap, ends, addressed)
+                QueuePair::open(options, given, tap, ends, addressed)
                     .with_context(|| format!("queue {queue}"))?,
             );
         }
@@ -148,7 +153,13 @@ const fn mac_of(ip: Ipv4Addr) -> [u8; 6] {
 }
 
 impl QueuePair {
-    fn open(options: &RunOptions, tap: File, ends: Ends, host_link: &str) -> Result<Self> {
+    fn open(
+        options: &RunOptions,
+        given: Option<RawFd>,
+        tap: File,
+        ends: Ends,
+        host_link: &str,
+    ) -> Result<Self> {
         let size = usize::from(options.ring_size);
         let buffers = RxGeometry::of(options);
         let tx_layout = Layout::new(0, size)?;
@@ -172,6 +183,7 @@ impl QueuePair {
         let (tx_kick, tx_call, rx_kick, rx_call) = (bell()?, bell()?, bell()?, bell()?);
         let vhost = VhostNet::open(
             &area,
+            given,
             Features {
                 event_idx: options.event_idx,
                 mergeable: options.mergeable,

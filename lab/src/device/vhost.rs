@@ -55,6 +55,19 @@ pub(super) struct Features {
     pub(super) mergeable: bool,
 }
 
+/// Moves what `given` refers to to the number `place`.
+fn take_place(given: RawFd, place: RawFd) -> std::io::Result<()> {
+    // SAFETY: takes two numbers; what `place` referred to is closed, and its
+    // owner goes on with what takes its place.
+    if unsafe { libc::dup3(given, place, libc::O_CLOEXEC) } < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: whoever gave us the number leaves it to us, and it is not used
+    // again.
+    unsafe { libc::close(given) };
+    Ok(())
+}
+
 /// An open /dev/vhost-net.
 pub struct VhostNet {
     net: Net<Arc<GuestMemoryMmap<()>>>,
@@ -67,19 +80,24 @@ impl std::fmt::Debug for VhostNet {
 }
 
 impl VhostNet {
-    /// Opens the device and sets it up, all but the backend: nothing moves
-    /// yet.
+    /// Opens the device, or takes one that was opened before, and sets it up,
+    /// all but the backend: nothing moves yet.
     ///
     /// # Errors
     /// Which step failed, and how.
     pub(super) fn open(
         area: &Area,
+        given: Option<RawFd>,
         features: Features,
         rx: &RingSetup<'_>,
         tx: &RingSetup<'_>,
     ) -> Result<Self> {
         let net = Net::new(area.memory())
             .context("cannot open /dev/vhost-net (is the module vhost_net loaded?)")?;
+        if let Some(given) = given {
+            take_place(given, net.as_raw_fd())
+                .with_context(|| format!("cannot take descriptor {given}"))?;
+        }
         net.set_owner().context("VHOST_SET_OWNER failed")?;
         let mut wanted = 1u64 << VIRTIO_F_VERSION_1;
         if features.event_idx {

@@ -7,11 +7,12 @@ use clap::Args;
 use serde::Serialize;
 
 use super::table::{Table, or_dash};
-use super::{Outcome, Output, write_json};
+use super::{Outcome, Output, output, write_json};
 use crate::inspect::Kernel;
 use crate::inventory::device::{backend_name, direction_name};
+use crate::inventory::proc::in_first_pid_namespace;
 use crate::inventory::proc::{vhost_net_openers, vm_name};
-use crate::inventory::{Inventory, QueueRef, Target};
+use crate::inventory::{Device, Inventory, QueueRef, Target};
 use crate::knob::module::{Presence, Settings};
 use crate::probe::DeviceLister;
 
@@ -40,7 +41,9 @@ struct Queue {
     fd: u32,
     owner: Option<bool>,
     tap: Option<String>,
+    netns: Option<u32>,
     backend: Option<&'static str>,
+    queue_enabled: Option<bool>,
     link_kind: Option<String>,
     mtu: Option<u32>,
     up: Option<bool>,
@@ -50,8 +53,12 @@ struct Queue {
     worker_comm: Option<String>,
     worker_kthread: Option<bool>,
     worker_cpus: Option<String>,
+    worker_cpu: Option<u32>,
     worker_class: Option<String>,
+    worker_nice: Option<i32>,
     worker_cgroup: Option<String>,
+    worker_run_ns: Option<u64>,
+    worker_wait_ns: Option<u64>,
     busyloop_timeout_us: Option<u32>,
     tx_batched: Option<u32>,
     poll_peer: Option<bool>,
@@ -61,6 +68,13 @@ struct Queue {
 pub(super) fn run(options: Options) -> Outcome {
     let kernel = Kernel::inspect();
     let mut notes = Vec::new();
+    if !in_first_pid_namespace() {
+        notes.push(
+            "this process is in a pid namespace of its own: devices of processes outside it are \
+             not listed, nor are workers outside it"
+                .to_owned(),
+        );
+    }
     let target = options.target.clone().map(Target);
     let records = DeviceLister::new(&kernel).and_then(|mut lister| lister.list());
     let queues = match records {
@@ -78,16 +92,19 @@ pub(super) fn run(options: Options) -> Outcome {
             {
                 notes.push(format!("tx_batched and poll_peer are not known: {why}"));
             }
-            inventory
-                .queues()
-                .filter(|q| devices.iter().any(|d| d.net == q.device.net))
+            devices
+                .into_iter()
+                .flat_map(Device::queues)
                 .map(|q| queue(q, &settings))
                 .collect()
         }
         Err(why) => {
-            notes.push(format!(
-                "only what /proc shows is listed, since BPF cannot be used: {why}"
-            ));
+            notes.push(match &kernel.lacking {
+                Some(lacking) => {
+                    format!("only what /proc shows is listed, since this process lacks {lacking}")
+                }
+                None => format!("only what /proc shows is listed, since BPF cannot be used: {why}"),
+            });
             from_proc(target.as_ref(), &mut notes)?
         }
     };
@@ -119,7 +136,9 @@ fn queue(queue: QueueRef<'_>, settings: &Settings) -> Queue {
         fd: device.fd,
         owner: Some(device.owner_known),
         tap: device.tap.clone(),
+        netns: device.place.map(|(netns, _)| netns).filter(|n| *n != 0),
         backend: Some(backend_name(info.ring.kind)),
+        queue_enabled: (info.ring.ifindex != 0).then_some(info.ring.enabled != 0),
         link_kind: link.map(|l| l.kind.to_string()),
         mtu: link.and_then(|l| l.mtu),
         up: link.map(|l| l.up),
@@ -129,8 +148,12 @@ fn queue(queue: QueueRef<'_>, settings: &Settings) -> Queue {
         worker_comm: worker.map(|w| w.comm.clone()),
         worker_kthread: worker.map(|w| !w.in_process),
         worker_cpus: worker.and_then(|w| w.allowed_cpus.clone()),
+        worker_cpu: worker.map(|w| w.cpu),
         worker_class: worker.map(|w| w.policy.to_string()),
+        worker_nice: worker.map(|w| w.nice),
         worker_cgroup: worker.and_then(|w| w.cgroup.clone()),
+        worker_run_ns: worker.map(|w| w.run_ns),
+        worker_wait_ns: worker.and_then(|w| w.wait_ns),
         busyloop_timeout_us: Some(info.ring.timeout),
         tx_batched: settings.tx_batched(device.net, queue.direction),
         poll_peer: settings.poll_peer(device.net),
@@ -181,6 +204,19 @@ fn from_proc(target: Option<&Target>, notes: &mut Vec<String>) -> anyhow::Result
     }
 }
 
+/// Kind of the net device, and whether the queue is turned off there.
+fn kind(queue: &Queue) -> String {
+    let kind = or_dash(queue.link_kind.as_deref().or(queue.backend));
+    match queue.queue_enabled {
+        Some(false) => format!("{kind} (off)"),
+        _ => kind,
+    }
+}
+
+fn seconds(ns: Option<u64>) -> String {
+    or_dash(ns.map(|ns| format!("{:.1}", ns as f64 / 1e9)))
+}
+
 fn print(queues: &[Queue]) -> anyhow::Result<()> {
     let mut table = Table::new(&[
         ("VM", true),
@@ -193,7 +229,11 @@ fn print(queues: &[Queue]) -> anyhow::Result<()> {
         ("RING", false),
         ("WORKER", false),
         ("CLASS", true),
+        ("NICE", false),
         ("CPUS", true),
+        ("CPU", false),
+        ("RUN-S", false),
+        ("WAIT-S", false),
         ("POLL-US", false),
         ("BATCHED", false),
         ("PEER", true),
@@ -206,17 +246,21 @@ fn print(queues: &[Queue]) -> anyhow::Result<()> {
             queue.fd.to_string(),
             queue.direction.to_owned(),
             or_dash(queue.tap.as_ref()),
-            or_dash(queue.link_kind.as_deref().or(queue.backend)),
+            kind(queue),
             or_dash(queue.ring_size),
             or_dash(queue.worker_tid),
             or_dash(queue.worker_class.as_ref()),
+            or_dash(queue.worker_nice),
             or_dash(queue.worker_cpus.as_ref()),
+            or_dash(queue.worker_cpu),
+            seconds(queue.worker_run_ns),
+            seconds(queue.worker_wait_ns),
             or_dash(queue.busyloop_timeout_us),
             or_dash(queue.tx_batched),
             or_dash(queue.poll_peer.map(|on| if on { "on" } else { "off" })),
         ]);
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = output();
     table.write(&mut out)?;
     out.flush()?;
     Ok(())

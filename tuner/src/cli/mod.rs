@@ -2,15 +2,19 @@
 //! error.
 
 mod check;
+mod limits;
 mod list;
 mod module;
 mod set;
 mod signals;
+mod simulate;
 mod stat;
 mod table;
+mod turning;
+mod undo;
 mod watch;
 
-use std::io::Write;
+use std::io::{BufWriter, StdoutLock, Write};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
@@ -34,8 +38,12 @@ enum Command {
     List(list::Options),
     /// Figures of every queue, interval by interval.
     Stat(stat::Options),
-    /// Changes what is set on a running VM.
+    /// Changes what is set on running VMs.
     Set(set::Options),
+    /// Puts back what was set before vhost-tuner changed it.
+    Undo(undo::Options),
+    /// Compares ways to choose busyloop timeouts on simulated traffic.
+    Simulate(simulate::Options),
     /// Brings our kernel module in and out, and says what is loaded.
     Module(module::Options),
 }
@@ -62,6 +70,8 @@ impl Output {
 enum Failure {
     /// It failed (1).
     Failed(anyhow::Error),
+    /// The command line is wrong (2).
+    Usage(anyhow::Error),
     /// This system cannot do it (3).
     Unable(anyhow::Error),
 }
@@ -78,6 +88,7 @@ type Outcome = Result<(), Failure>;
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
+    limits::raise_open_files();
     let wanted = matches!(&cli.command, Command::Stat(options) if options.debug_probes);
     let verbose = cli.verbose.max(u8::from(wanted));
     let level = ["warn", "info", "debug"][usize::from(verbose.min(2))];
@@ -86,7 +97,7 @@ pub fn main() -> ExitCode {
         .init();
     // Only what is there to be read goes down with its reader.
     let reading = match &cli.command {
-        Command::List(_) | Command::Stat(_) => true,
+        Command::List(_) | Command::Stat(_) | Command::Simulate(_) => true,
         Command::Module(options) => options.reading(),
         _ => false,
     };
@@ -95,21 +106,29 @@ pub fn main() -> ExitCode {
         Command::List(options) => list::run(options),
         Command::Stat(options) => stat::run(options),
         Command::Set(options) => set::run(options),
+        Command::Undo(options) => undo::run(options),
+        Command::Simulate(options) => simulate::run(options),
         Command::Module(options) => module::run(options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read our output has seen enough.
         Err(Failure::Failed(error)) if reading && is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(Failure::Failed(error)) => complain(&error, 1),
-        Err(Failure::Unable(error)) => complain(&error, 3),
+        Err(Failure::Failed(error)) => end(&error, 1),
+        Err(Failure::Usage(error)) => end(&error, 2),
+        Err(Failure::Unable(error)) => end(&error, 3),
     }
 }
 
-fn complain(error: &anyhow::Error, code: u8) -> ExitCode {
-    // Nothing is left to be done where standard error is closed.
-    let _ = writeln!(std::io::stderr(), "vhost-tuner: {error:#}");
+fn end(error: &anyhow::Error, code: u8) -> ExitCode {
+    complain(&format!("{error:#}"));
     ExitCode::from(code)
+}
+
+/// Says on standard error what went wrong.
+fn complain(sentence: &str) {
+    // Nothing is left to be done where it is closed.
+    let _ = writeln!(std::io::stderr(), "vhost-tuner: {sentence}");
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -124,9 +143,15 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
+/// Standard output for what has many lines: by itself it makes a system call
+/// for each of them. It has to be flushed.
+fn output() -> BufWriter<StdoutLock<'static>> {
+    BufWriter::with_capacity(64 * 1024, std::io::stdout().lock())
+}
+
 /// Writes a document and a newline.
 fn write_json<T: serde::Serialize>(value: &T, pretty: bool) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = output();
     if pretty {
         serde_json::to_writer_pretty(&mut out, value)?;
     } else {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::table::{Table, or_dash};
 use super::watch::{Interval, Watch};
-use super::{Failure, Outcome, Output, write_json};
+use super::{Failure, Outcome, Output, output, write_json};
 use crate::inspect::Kernel;
 use crate::inventory::Target;
 use crate::model::Figures;
@@ -156,7 +156,7 @@ fn print(options: &Options, interval: &Interval, watch: &Watch, done: u64) -> an
         };
         return write_json(&document, options.output.json);
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = output();
     if done > 0 {
         writeln!(out)?;
     }
@@ -211,6 +211,7 @@ fn table(interval: &Interval) -> Table {
         ("GAP99US", false),
         ("WAKE50US", false),
         ("CPU%", false),
+        ("WAIT%", false),
         ("DROP", false),
     ]);
     let rate = |count: u64| format!("{:.0}", count as f64 / interval.seconds);
@@ -243,6 +244,7 @@ fn table(interval: &Interval) -> Table {
             microseconds(now.gap_us.and_then(|q| q.p99)),
             microseconds(now.wake_us.and_then(|q| q.p50)),
             or_dash(queue.worker_cpu_percent.map(|p| format!("{p:.1}"))),
+            or_dash(queue.worker_wait_percent.map(|p| format!("{p:.1}"))),
             or_dash(queue.tap_dropped),
         ]);
     }

@@ -1,23 +1,23 @@
 //! Keeps samples and inventory together while a command watches.
 
+mod relist;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tuner_common::queue::{Queue, RX};
 
 use crate::inspect::Kernel;
 use crate::inventory::device::direction_name;
-use crate::inventory::proc::schedstat;
-use crate::inventory::{Device, Inventory, link};
+use crate::inventory::link::{Change, Links, Place};
+use crate::inventory::proc::{in_first_pid_namespace, schedstat};
+use crate::inventory::{Device, Inventory};
 use crate::knob::module::Settings;
 use crate::model::Figures;
 use crate::model::figures::{Counters, Degraded, blank};
-use crate::probe::plan::POLLS;
+use crate::probe::plan::{DEVICES, POLLS};
 use crate::probe::{Followed, Options, ProbeError, Probes, ProgramCost, Sample};
-
-/// Devices are listed anew when a queue comes or goes, and this often anyway: a
-/// backend may change, a VM without traffic come.
-const RELIST: Duration = Duration::from_secs(5);
+use relist::Relist;
 
 /// Why polls are unknown while the livepatch comes.
 const NOT_FOLLOWED: &str = "vhost-tuner's livepatch came in this interval, with functions that were \
@@ -28,8 +28,8 @@ struct Reading {
     sample: Sample,
     /// Worker → (time on a CPU, time waiting for one), in nanoseconds.
     workers: HashMap<u32, (u64, u64)>,
-    /// Interface → packets that the tap dropped on their way to the guest.
-    drops: HashMap<u32, u64>,
+    /// Net device → packets that it dropped on their way to the guest.
+    drops: BTreeMap<Place, u64>,
     settings: Settings,
 }
 
@@ -48,11 +48,15 @@ pub(super) struct Interval {
 /// Attached probes with the list of devices.
 pub(super) struct Watch {
     probes: Probes,
+    links: Links,
     inventory: Inventory,
     /// Devices that are known, also those that ended in this interval.
     known: BTreeMap<u64, Device>,
-    /// When the devices were listed last.
-    listed: Instant,
+    relist: Relist,
+    /// From when times are counted.
+    start: Instant,
+    /// False where threads have other numbers for us than for the kernel.
+    numbers_are_ours: bool,
     /// Queues whose device was gone at the last reading, with their birth.
     going: HashSet<((u64, u32), u64)>,
     last: Reading,
@@ -66,15 +70,22 @@ impl Watch {
     /// Attaches and takes the first reading.
     pub(super) fn start(kernel: &Kernel, options: Options) -> Result<Self, ProbeError> {
         let mut probes = Probes::attach(kernel, options)?;
-        let inventory = Inventory::from_records(&probes.devices()?);
+        let mut links = Links::new();
+        let start = Instant::now();
+        let relist = Relist::new(start.elapsed(), generation(&probes)?);
+        let inventory = Inventory::with(&probes.devices()?, &mut links);
+        say(&inventory.notes, &[]);
         let known = by_address(&inventory);
-        let last = reading(probes.sample()?, &known);
+        let last = reading(probes.sample()?, &known, &mut links);
         let mut watch = Self {
             last,
             probes,
+            links,
             inventory,
             known,
-            listed: Instant::now(),
+            relist,
+            start,
+            numbers_are_ours: in_first_pid_namespace(),
             going: HashSet::new(),
             degraded: Degraded::new(),
             unsettled: false,
@@ -93,8 +104,9 @@ impl Watch {
         &self.inventory
     }
 
-    /// Has the probes follow our modules. Called more often than an interval may
-    /// last, so that little goes unseen when the livepatch comes.
+    /// Follows our modules, links, and devices that come and go. Called more
+    /// often than an interval may last, so that little goes unseen when the
+    /// livepatch comes, and no network namespace outlives its VM for long.
     pub(super) fn follow(&mut self) -> Result<(), ProbeError> {
         match self.probes.follow()? {
             Followed::Nothing => {}
@@ -109,8 +121,50 @@ impl Watch {
                 self.last.sample.programs.clear();
                 self.known.clear();
                 self.going.clear();
+                self.list()?;
             }
         }
+        self.follow_links()?;
+        if self
+            .relist
+            .is_due(self.start.elapsed(), generation(&self.probes)?)
+        {
+            self.list()?;
+        }
+        Ok(())
+    }
+
+    /// Takes in what became of links. A tap that went may have gone elsewhere,
+    /// and what it was the end of has to be looked up.
+    fn follow_links(&mut self) -> Result<(), ProbeError> {
+        let changes = self.links.follow();
+        let places = self.known.values().filter_map(|device| device.place);
+        let concern: Vec<Change> = places
+            .filter_map(|place| changes.get(&place).copied())
+            .collect();
+        if concern.contains(&Change::Moved) {
+            return self.list();
+        }
+        if !concern.is_empty() {
+            let known = self.known.values_mut();
+            for device in known.chain(&mut self.inventory.devices) {
+                device.relink(&self.links);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the list of devices anew. Those that are not in it any more stay
+    /// known for their last figures.
+    fn list(&mut self) -> Result<(), ProbeError> {
+        // Before the list: what changes meanwhile has it read again.
+        let generation = generation(&self.probes)?;
+        let records = self.probes.devices()?;
+        let inventory = Inventory::with(&records, &mut self.links);
+        say(&inventory.notes, &self.inventory.notes);
+        self.inventory = inventory;
+        self.known.extend(by_address(&self.inventory));
+        self.relist.done(self.start.elapsed(), generation);
         Ok(())
     }
 
@@ -142,13 +196,10 @@ impl Watch {
             let reborn = before.is_some_and(|before| before.0.born != queue.0.born);
             reborn || !self.known.contains_key(&key.0)
         });
-        let ended = sample.queues.values().any(|queue| queue.0.closed != 0);
-        if strangers || ended || self.known.is_empty() || self.listed.elapsed() > RELIST {
-            self.inventory = Inventory::from_records(&self.probes.devices()?);
-            self.known.extend(by_address(&self.inventory));
-            self.listed = Instant::now();
+        if strangers {
+            self.list()?;
         }
-        let now = reading(sample, &self.known);
+        let now = reading(sample, &self.known, &mut self.links);
         self.degraded = self.unknown(&now.settings);
         self.unsettled = false;
         let interval = self.between(&now);
@@ -219,16 +270,17 @@ impl Watch {
         // What the handler saw last is newer than the list; a queue that never
         // ran has only the list.
         let ran = seen.worker_tid != 0;
-        let tid = if ran {
+        let tid = if ran && self.numbers_are_ours {
             seen.worker_tid
         } else {
             info.ring.worker_tid
         };
         let cpu = now.workers.get(&tid).zip(self.last.workers.get(&tid));
         let share = |ns: u64| round(ns as f64 / 1e7 / seconds);
-        // An interface index means something in our own namespace only.
-        let ifindex = device.link.as_ref().map_or(0, |link| link.ifindex);
-        let drops = now.drops.get(&ifindex).zip(self.last.drops.get(&ifindex));
+        let drops = device.place.and_then(|place| {
+            let then = self.last.drops.get(&place)?;
+            Some((now.drops.get(&place)?, then))
+        });
         Figures {
             vm: device.vm.name.clone(),
             vmm: device.vm.vmm.as_str(),
@@ -260,7 +312,23 @@ fn by_address(inventory: &Inventory) -> BTreeMap<u64, Device> {
         .collect()
 }
 
-fn reading(sample: Sample, known: &BTreeMap<u64, Device>) -> Reading {
+/// Says what could not be found out and had not been said before.
+fn say(notes: &[String], before: &[String]) {
+    for note in notes.iter().filter(|note| !before.contains(note)) {
+        log::warn!("{note}");
+    }
+}
+
+/// How many events there were that change the list of devices; none where they
+/// are not told.
+fn generation(probes: &Probes) -> Result<Option<u64>, ProbeError> {
+    if probes.degraded().contains_key(DEVICES) {
+        return Ok(None);
+    }
+    probes.generation().map(Some)
+}
+
+fn reading(sample: Sample, known: &BTreeMap<u64, Device>, links: &mut Links) -> Reading {
     let mut tids: HashSet<u32> = sample.queues.values().map(|q| q.0.worker_tid).collect();
     let rings = known.values().flat_map(|d| &d.rings);
     tids.extend(rings.map(|info| info.ring.worker_tid));
@@ -272,11 +340,7 @@ fn reading(sample: Sample, known: &BTreeMap<u64, Device>) -> Reading {
             Some((tid, (run_ns, wait_ns)))
         })
         .collect();
-    let drops = link::links()
-        .unwrap_or_default()
-        .into_iter()
-        .filter_map(|link| Some((link.ifindex, link.stats?.tx_dropped)))
-        .collect();
+    let drops = links.dropped(&known.values().filter_map(|device| device.place).collect());
     // Each device's descriptor is borrowed for one call and given back: kept, it
     // would keep the device alive after its VM has closed it. That costs a few
     // system calls for each device, no more than the figures above.

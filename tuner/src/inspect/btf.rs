@@ -1,8 +1,11 @@
 //! Offsets and argument positions, by name, from BTF.
 
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::Path;
 
-use btf_rs::{Btf, BtfType, Struct, Type};
+use btf_rs::{Backend, Btf, BtfType, Struct, Type};
 
 /// Why something was not found in BTF.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +42,7 @@ impl Types {
     /// # Errors
     /// If the file cannot be read as BTF.
     pub fn kernel(path: &Path) -> Result<Self, BtfError> {
-        Btf::from_file(path)
+        open(path)
             .map(|btf| Self { btf })
             .map_err(|why| read_error(path, why))
     }
@@ -49,7 +52,8 @@ impl Types {
     /// # Errors
     /// If the file cannot be read as BTF.
     pub fn module(path: &Path, kernel: &Self) -> Result<Self, BtfError> {
-        Btf::from_split_file(path, &kernel.btf)
+        read(path)
+            .and_then(|bytes| Btf::from_split_bytes(&bytes, &kernel.btf))
             .map(|btf| Self { btf })
             .map_err(|why| read_error(path, why))
     }
@@ -90,6 +94,15 @@ impl Types {
             }
         }
         Ok(offset)
+    }
+
+    /// Size of a structure in bytes.
+    ///
+    /// # Errors
+    /// If there is no such structure.
+    pub fn structure_size(&self, name: &str) -> Result<u32, BtfError> {
+        let size = self.structure(name)?.size();
+        u32::try_from(size).map_err(|_| BtfError::Absent(format!("struct {name}")))
     }
 
     /// Position of the parameter called `parameter` of `function`, from 0.
@@ -179,6 +192,39 @@ impl Types {
             _ => None,
         }
     }
+}
+
+/// The kernel's own types. Some hundred thousand, of which a few dozen are asked
+/// for: read where they lie, that takes a fifth of the time of sorting them all.
+///
+/// # Errors
+/// If the file cannot be read as BTF.
+pub(crate) fn open(path: &Path) -> Result<Btf, btf_rs::Error> {
+    let in_place = memory_copy(path).and_then(|copy| {
+        let copy = format!("/proc/self/fd/{}", copy.as_raw_fd());
+        Btf::from_file_with_backend(copy, Backend::Mmap).map_err(io::Error::other)
+    });
+    in_place.or_else(|_| Btf::from_bytes(&read(path)?))
+}
+
+/// A copy that can be mapped and that nobody else can write to: most kernels do
+/// not let their own file be mapped.
+fn memory_copy(path: &Path) -> io::Result<File> {
+    // SAFETY: the name ends with a zero; gives a descriptor or an error.
+    let fd = unsafe { libc::memfd_create(c"btf".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just opened, and nobody else knows it.
+    let mut copy = unsafe { File::from_raw_fd(fd) };
+    io::copy(&mut File::open(path)?, &mut copy)?;
+    Ok(copy)
+}
+
+/// Reads a BTF blob whole: a reader of the file itself seeks more than a hundred
+/// thousand times, each a system call.
+fn read(path: &Path) -> Result<Vec<u8>, btf_rs::Error> {
+    Ok(fs::read(path)?)
 }
 
 fn read_error(path: &Path, why: btf_rs::Error) -> BtfError {

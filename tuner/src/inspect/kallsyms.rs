@@ -85,15 +85,6 @@ impl Kallsyms {
             .find(|s| !s.is_clone())
     }
 
-    /// Address of the data symbol `name` in `module` or the kernel image.
-    #[must_use]
-    pub fn data(&self, name: &str, module: &str) -> Option<u64> {
-        self.all(name)
-            .find(|s| !s.text && s.module.as_deref().is_none_or(|m| m == module))
-            .map(|s| s.address)
-            .filter(|address| *address != 0)
-    }
-
     /// How many functions bear exactly this name, anywhere.
     #[must_use]
     pub fn namesakes(&self, name: &str) -> usize {
@@ -117,16 +108,12 @@ ffffffffc0a03000 t __pfx_handle_tx\t[vhost_net]
 ffffffffc0a04000 t vhost_notify.constprop.0\t[vhost]
 ffffffffc0a05000 T vhost_signal\t[vhost]
 ffffffffc0b05000 t handle_tx\t[livepatch_other]
-ffffffffc0a06000 d tun_fops\t[tun]
 not a line
 ffffffff81000000 T _text
 ";
 
     fn symbols() -> Kallsyms {
-        Kallsyms::parse(
-            TEXT,
-            &["handle_tx", "vhost_notify", "vhost_signal", "tun_fops"],
-        )
+        Kallsyms::parse(TEXT, &["handle_tx", "vhost_notify", "vhost_signal"])
     }
 
     #[test]
@@ -163,14 +150,5 @@ ffffffff81000000 T _text
         let symbols = Kallsyms::parse(&text, &["handle_tx"]);
         let found = symbols.function("handle_tx", "vhost_net");
         assert_eq!(found.and_then(|s| s.module.as_deref()), Some("vhost_net"));
-    }
-
-    #[test]
-    fn data_symbols_are_found() {
-        assert_eq!(
-            symbols().data("tun_fops", "tun"),
-            Some(0xffff_ffff_c0a0_6000)
-        );
-        assert_eq!(symbols().data("handle_tx", "vhost_net"), None);
     }
 }

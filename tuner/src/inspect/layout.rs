@@ -35,6 +35,10 @@ pub struct AllTypes<'a> {
     pub tap: Option<&'a Types>,
 }
 
+/// The process's own number among those that a `signal_struct` keeps
+/// (`enum pid_type`).
+const PIDTYPE_TGID: &str = "pids[1]";
+
 /// Names of the function that all queueing of work passes through, the newest
 /// first (`drivers/vhost/vhost.c`).
 pub const QUEUE_WORK: [&str; 2] = ["vhost_worker_queue", "vhost_work_queue"];
@@ -73,15 +77,24 @@ pub fn find(types: &AllTypes<'_>, symbols: &Kallsyms) -> Result<Layout, BtfError
         dev_mm: net.offset("vhost_dev", "mm")?,
         file_private: kernel.offset("file", "private_data")?,
         file_inode: kernel.offset("file", "f_inode")?,
-        file_op: kernel.offset("file", "f_op")?,
         inode_rdev: kernel.offset("inode", "i_rdev")?,
-        task_pid: kernel.offset("task_struct", "pid")?,
-        task_tgid: kernel.offset("task_struct", "tgid")?,
         task_mm: kernel.offset("task_struct", "mm")?,
+        task_thread_pid: kernel.offset("task_struct", "thread_pid")?,
+        task_signal: kernel.offset("task_struct", "signal")?,
+        signal_tgid: kernel.offset("signal_struct", PIDTYPE_TGID)?,
+        pid_level: kernel.offset("pid", "level")?,
+        pid_numbers: kernel.offset("pid", "numbers")?,
+        upid_number: kernel.offset("upid", "nr")?,
+        upid_namespace: kernel.offset("upid", "ns")?,
+        upid_size: kernel.structure_size("upid")?,
         socket_file: kernel.offset("socket", "file")?,
         netdev_ifindex: kernel.offset("net_device", "ifindex")?,
         netdev_name: kernel.offset("net_device", "name")?,
+        // Not in a kernel without network namespaces.
+        netdev_net: kernel.offset("net_device", "nd_net.net").unwrap_or(ABSENT),
+        net_inum: kernel.offset("net", "ns.inum").unwrap_or(ABSENT),
         tunfile_tun: ABSENT,
+        tunfile_detached: ABSENT,
         tapqueue_tap: ABSENT,
         worker_task: ABSENT,
         worker_vtsk: ABSENT,
@@ -91,13 +104,13 @@ pub fn find(types: &AllTypes<'_>, symbols: &Kallsyms) -> Result<Layout, BtfError
     worker(types, &mut layout)?;
     if let Some(tun) = types.tun {
         layout.tunfile_tun = tun.offset("tun_file", "tun")?;
+        layout.tunfile_detached = tun.offset("tun_file", "detached")?;
         layout.tun_dev = tun.offset("tun_struct", "dev")?;
-        layout.tun_fops = symbols.data("tun_fops", "tun").unwrap_or(0);
     }
     if let Some(tap) = types.tap {
         layout.tapqueue_tap = tap.offset("tap_queue", "tap")?;
+        layout.tapqueue_enabled = tap.offset("tap_queue", "enabled")?;
         layout.tap_dev = tap.offset("tap_dev", "dev")?;
-        layout.tap_fops = symbols.data("tap_fops", "tap").unwrap_or(0);
     }
     layout.arg_queue_work =
         queue_work(symbols).map_or(ABSENT, |function| argument(types.vhost, function, "work"));

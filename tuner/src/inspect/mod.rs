@@ -4,26 +4,28 @@
 //! asked is BTF (`/sys/kernel/btf`), `/proc/kallsyms` and `/sys`.
 
 pub mod btf;
+mod capability;
 pub mod kallsyms;
 pub mod layout;
 mod modules;
+pub mod privilege;
 mod require;
 
 use std::fs;
-use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use tuner_common::layout::Layout;
 
+use crate::inventory::proc;
 use crate::knob::module::Presence;
 use btf::Types;
+pub use capability::{Capabilities, Capability};
 use kallsyms::Kallsyms;
 pub use modules::{Livepatch, Modules};
 pub use require::{Requirement, requirements};
 
 /// Names that some probe, offset or check asks kallsyms for.
-const WANTED: [&str; 20] = [
+const WANTED: [&str; 19] = [
     "handle_rx",
     "handle_tx",
     "handle_rx_kick",
@@ -37,14 +39,17 @@ const WANTED: [&str; 20] = [
     "vhost_notify",
     "vhost_worker_queue",
     "vhost_work_queue",
-    "tun_fops",
-    "tap_fops",
+    "vhost_net_ioctl",
     "vhost_dev_init",
     "vhost_poll_queue",
     "vnt_poll_own_side",
     "vnt_cap_reached",
     Livepatch::BUSY_POLL,
 ];
+
+/// Said where symbols carry no addresses.
+pub(crate) const HIDDEN: &str = "/proc/kallsyms hides addresses: run as root, or with CAP_SYSLOG, \
+                                 with kernel.kptr_restrict at 1 or 0";
 
 /// Facts about the kernel that this process runs on.
 pub struct Kernel {
@@ -75,8 +80,9 @@ pub struct Kernel {
     pub zero_copy: bool,
     /// True if `/dev/vhost-net` exists.
     pub device_node: bool,
-    /// True if this process may load BPF programs and read kernel memory.
-    pub privileged: bool,
+    /// What this process lacks to load BPF programs and read kernel memory, in
+    /// words; none if it may.
+    pub lacking: Option<String>,
 }
 
 /// Whether a module's code is there.
@@ -105,8 +111,6 @@ impl Kernel {
         let vhost_net = module_state("vhost_net", &symbols);
         let layout = if vhost_net == ModuleState::Absent {
             Err("vhost_net is not loaded".to_owned())
-        } else if !addresses_visible {
-            Err("/proc/kallsyms hides addresses (kernel.kptr_restrict)".to_owned())
         } else {
             find_layout(&symbols)
         };
@@ -118,7 +122,7 @@ impl Kernel {
             zero_copy: read_line("/sys/module/vhost_net/parameters/experimental_zcopytx")
                 .is_some_and(|value| value != "0"),
             device_node: Path::new("/dev/vhost-net").exists(),
-            privileged: privileged(),
+            lacking: Capabilities::own().lacking(&[Capability::Bpf, Capability::Perfmon]),
             livepatch: modules.livepatch.map(|_| Livepatch::with(symbols.clone())),
             modules,
             module: Presence::find(),
@@ -164,21 +168,6 @@ fn module_state(name: &str, symbols: &Kallsyms) -> ModuleState {
     }
 }
 
-/// True with CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN, in the effective set.
-fn privileged() -> bool {
-    const CAP_SYS_ADMIN: u32 = 21;
-    const CAP_PERFMON: u32 = 38;
-    const CAP_BPF: u32 = 39;
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
-        .unwrap_or(0);
-    let has = |capability: u32| effective >> capability & 1 == 1;
-    has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON))
-}
-
 /// The layout, and whether this kernel counts programs that were not run: it
 /// does since it reports that of links too.
 fn find_layout(symbols: &Kallsyms) -> Result<(Layout, bool), String> {
@@ -213,7 +202,10 @@ fn find_layout(symbols: &Kallsyms) -> Result<(Layout, bool), String> {
             why.to_string()
         }
     })?;
-    layout.vhost_net_rdev = vhost_net_device().map_err(|why| format!("/dev/vhost-net: {why}"))?;
+    layout.vhost_net_rdev = packed(proc::VHOST_NET);
+    layout.tun_rdev = packed(NET_TUN);
+    let devices = fs::read_to_string("/proc/devices").unwrap_or_default();
+    layout.tap_major = ["macvtap", "ipvtap"].map(|driver| major(&devices, driver).unwrap_or(0));
     let misses = kernel.offset("bpf_link_info", "perf_event.kprobe.missed");
     Ok((layout, misses.is_ok()))
 }
@@ -225,13 +217,35 @@ fn built_in<'a>(kernel: &'a Types, structure: &str) -> Option<&'a Types> {
     }
 }
 
-/// Device number of `/dev/vhost-net` in the kernel's own packing (20 bits of
-/// minor).
-fn vhost_net_device() -> io::Result<u32> {
-    let meta = fs::metadata("/dev/vhost-net")?;
-    if !meta.file_type().is_char_device() {
-        return Err(io::Error::other("is no character device"));
+/// Device number of `/dev/net/tun`: misc, minor 200
+/// (Documentation/admin-guide/devices.txt).
+const NET_TUN: (u32, u32) = (10, 200);
+
+/// A device number in the kernel's own packing (20 bits of minor).
+fn packed((major, minor): (u32, u32)) -> u32 {
+    major << 20 | minor
+}
+
+/// Major number of a driver of character devices, from the text of
+/// `/proc/devices`; none while it is not there.
+fn major(devices: &str, driver: &str) -> Option<u32> {
+    let characters = devices.split("Block devices:").next()?;
+    characters.lines().find_map(|line| {
+        let (number, name) = line.trim().split_once(' ')?;
+        (name == driver).then(|| number.parse().ok()).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drivers_major_number_is_found() {
+        let text = "Character devices:\n  1 mem\n 10 misc\n243 macvtap\n\nBlock devices:\n  7 loop\n\
+                    242 ipvtap\n";
+        assert_eq!(major(text, "macvtap"), Some(243));
+        assert_eq!(major(text, "ipvtap"), None);
+        assert_eq!(major("", "macvtap"), None);
     }
-    let (major, minor) = (libc::major(meta.rdev()), libc::minor(meta.rdev()));
-    Ok(major << 20 | minor)
 }

@@ -1,7 +1,7 @@
 //! What measuring needs from a host, one sentence each.
 
 use super::{Kernel, ModuleState};
-use crate::probe::plan::Plan;
+use crate::probe::plan::{DEVICES, Plan};
 
 /// One thing that is needed, and whether it is there.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -31,11 +31,14 @@ pub fn requirements(kernel: &Kernel) -> Vec<Requirement> {
     let mut list = vec![
         requirement(
             "privilege",
-            kernel.privileged,
+            kernel.lacking.is_none(),
             "This process may load BPF programs.".to_owned(),
-            "This process may not load BPF programs: run as root, or with CAP_BPF, CAP_PERFMON \
-             and CAP_SYS_PTRACE."
-                .to_owned(),
+            format!(
+                "This process may not load BPF programs, since it lacks {}: run as root, or with \
+                 CAP_BPF, CAP_PERFMON, CAP_SYSLOG, CAP_SYS_PTRACE, CAP_SYS_ADMIN and \
+                 CAP_DAC_READ_SEARCH.",
+                kernel.lacking.as_deref().unwrap_or("nothing")
+            ),
         ),
         requirement(
             "kprobes",
@@ -57,8 +60,7 @@ pub fn requirements(kernel: &Kernel) -> Vec<Requirement> {
             "kallsyms",
             kernel.addresses_visible,
             "/proc/kallsyms shows addresses.".to_owned(),
-            "/proc/kallsyms hides addresses: run as root with kernel.kptr_restrict at 1 or 0."
-                .to_owned(),
+            format!("{}.", super::HIDDEN),
         ),
     ];
     list.push(match &kernel.layout {
@@ -137,8 +139,10 @@ fn probes(plan: &Plan) -> Vec<Requirement> {
         });
     }
     for refused in &plan.refused {
-        let lacking = if refused.figures.is_empty() {
-            "a device's last figures may go to the next one at its address".to_owned()
+        let lacking = if refused.figures == [DEVICES] {
+            "without it the list of devices is read anew every few seconds, and a device's last \
+             figures may go to the next one at its address"
+                .to_owned()
         } else {
             format!("without it there is no {}", refused.figures.join(", "))
         };

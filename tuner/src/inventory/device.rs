@@ -1,12 +1,12 @@
 //! Devices and what belongs to them, put together from the BPF iterator,
 //! netlink and procfs.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tuner_common::device::{Device as Record, Ring, backend};
 
-use super::link::{self, Link};
-use super::proc::{ProcStat, VmName, Vmm, WorkerFacts, vm_name};
+use super::link::{Link, Links, Place};
+use super::proc::{ProcStat, VmName, WorkerFacts};
 
 /// One vhost-net device: one queue pair.
 #[derive(Clone, Debug)]
@@ -26,7 +26,10 @@ pub struct Device {
     pub vm: VmName,
     /// Name of the net device, if the backend is one.
     pub tap: Option<String>,
-    /// What netlink says of it; none in another network namespace.
+    /// Where it is, if the backend is one.
+    pub place: Option<Place>,
+    /// What netlink says of it; none where its network namespace cannot be
+    /// entered.
     pub link: Option<Link>,
     /// RX and TX.
     pub rings: [RingInfo; 2],
@@ -64,12 +67,13 @@ impl Inventory {
     /// What ends meanwhile is left out or stays without its facts.
     #[must_use]
     pub fn from_records(records: &[Record]) -> Self {
-        let mut notes = Vec::new();
-        let links = link::links().unwrap_or_else(|why| {
-            notes.push(format!("network devices are not listed: {why}"));
-            Vec::new()
-        });
-        let by_index: HashMap<u32, &Link> = links.iter().map(|l| (l.ifindex, l)).collect();
+        Self::with(records, &mut Links::new())
+    }
+
+    /// The same with links that are followed. Other network namespaces are let
+    /// go of, where no device is in them any more.
+    #[must_use]
+    pub fn with(records: &[Record], links: &mut Links) -> Self {
         let mut by_device: BTreeMap<u64, &Record> = BTreeMap::new();
         for record in records {
             let best = by_device.entry(record.net).or_insert(record);
@@ -77,57 +81,120 @@ impl Inventory {
                 *best = record;
             }
         }
+        let mut procfs = Procfs::default();
         let mut devices: Vec<Device> = by_device
             .into_values()
-            .filter_map(|record| device(record, &by_index))
+            .filter_map(|record| device(record, links.own(), &mut procfs))
             .collect();
         devices.sort_by_key(|d| (d.pid, d.fd));
-        Self { devices, notes }
+        let mut pids: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for device in &devices {
+            if let Some((netns, _)) = device.place {
+                let pids = pids.entry(netns).or_default();
+                if pids.last() != Some(&device.pid) {
+                    pids.push(device.pid);
+                }
+            }
+        }
+        links.keep(&pids.keys().copied().collect());
+        // Ours always: why it cannot be read is worth a note in any case.
+        links.need(links.own(), &[]);
+        for (netns, pids) in &pids {
+            links.need(*netns, pids);
+        }
+        for device in &mut devices {
+            device.relink(links);
+        }
+        Self {
+            devices,
+            notes: links.notes(),
+        }
     }
 
     /// The device at a kernel address.
     #[must_use]
     pub fn at(&self, net: u64) -> Option<&Device> {
-        self.devices.iter().find(|d| d.net == net)
+        self.devices.iter().find(|device| device.net == net)
     }
 
     /// All queues, RX before TX of each device.
     pub fn queues(&self) -> impl Iterator<Item = QueueRef<'_>> {
-        self.devices
-            .iter()
-            .flat_map(|device| [0, 1].map(|direction| QueueRef { device, direction }))
+        self.devices.iter().flat_map(Device::queues)
+    }
+
+    /// Where the net devices of all these devices are.
+    #[must_use]
+    pub fn places(&self) -> BTreeSet<Place> {
+        self.devices.iter().filter_map(|d| d.place).collect()
     }
 }
 
-fn device(record: &Record, links: &HashMap<u32, &Link>) -> Option<Device> {
-    let pid = i32::try_from(record.pid).ok()?;
+impl Device {
+    /// Its queues, RX before TX.
+    pub fn queues(&self) -> impl Iterator<Item = QueueRef<'_>> {
+        [0, 1].into_iter().map(|direction| QueueRef {
+            device: self,
+            direction,
+        })
+    }
+
+    /// Takes what netlink says of the net device now, its name too.
+    pub fn relink(&mut self, links: &Links) {
+        self.link = self.place.and_then(|place| links.get(place)).cloned();
+        if let Some(link) = &self.link {
+            self.tap = Some(link.name.clone());
+        }
+    }
+}
+
+/// What procfs says, asked once for each process and thread.
+#[derive(Default)]
+struct Procfs {
+    processes: HashMap<u32, Option<(u64, VmName)>>,
+    workers: HashMap<u32, Option<WorkerFacts>>,
+}
+
+impl Procfs {
+    /// Start time and name of a process; none if it has ended.
+    fn process(&mut self, pid: u32) -> Option<&(u64, VmName)> {
+        let read = || {
+            let pid = i32::try_from(pid).ok()?;
+            let stat = ProcStat::of_process(pid).ok()?;
+            Some((stat.start_time, VmName::of(pid, &stat.comm)))
+        };
+        self.processes.entry(pid).or_insert_with(read).as_ref()
+    }
+
+    /// Facts about a worker; none if it has ended or there is none.
+    fn worker(&mut self, tid: u32) -> Option<&WorkerFacts> {
+        let read = || {
+            let tid = i32::try_from(tid).ok().filter(|tid| *tid != 0)?;
+            WorkerFacts::read(tid).ok()
+        };
+        self.workers.entry(tid).or_insert_with(read).as_ref()
+    }
+}
+
+fn device(record: &Record, own_netns: u32, procfs: &mut Procfs) -> Option<Device> {
     // A process that has ended since took its devices along.
-    let stat = ProcStat::of_process(pid).ok()?;
-    let vm = vm_name(pid).unwrap_or_else(|_| VmName {
-        name: stat.comm.clone(),
-        vmm: Vmm::Other,
-    });
+    let (start_time, vm) = procfs.process(record.pid)?.clone();
     let backend = record.rings.iter().find(|r| r.ifindex != 0);
-    let tap = backend.map(|ring| text(&ring.ifname));
-    // An index means something in one namespace only: the name must fit too.
-    let link = backend
-        .and_then(|ring| links.get(&ring.ifindex))
-        .filter(|link| Some(&link.name) == tap.as_ref())
-        .map(|link| (*link).clone());
     Some(Device {
         net: record.net,
         pid: record.pid,
         fd: record.fd,
-        start_time: Some(stat.start_time),
+        start_time: Some(start_time),
         owner_known: record.owner != 0,
         vm,
-        tap,
-        link,
+        tap: backend.map(|ring| text(&ring.ifname)),
+        place: backend.map(|ring| match ring.netns {
+            // A kernel without network namespaces.
+            0 => (own_netns, ring.ifindex),
+            netns => (netns, ring.ifindex),
+        }),
+        link: None,
         rings: record.rings.map(|ring| RingInfo {
-            worker: i32::try_from(ring.worker_tid)
-                .ok()
-                .filter(|tid| *tid != 0)
-                .and_then(|tid| WorkerFacts::read(tid).ok()),
+            worker: procfs.worker(ring.worker_tid).cloned(),
             ring,
         }),
     })
@@ -162,6 +229,7 @@ pub fn direction_name(direction: u32) -> &'static str {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use super::super::proc::Vmm;
     use super::*;
 
     /// A device for tests of what uses inventories.
@@ -181,6 +249,7 @@ pub(crate) mod tests {
                 vmm: Vmm::Qemu,
             },
             tap: Some(tap.to_owned()),
+            place: None,
             link: None,
             rings: [ring.clone(), ring],
         }
@@ -206,6 +275,45 @@ pub(crate) mod tests {
         assert_eq!(inventory.devices.len(), 1);
         assert_eq!(inventory.devices[0].fd, 9);
         assert!(inventory.devices[0].owner_known);
+    }
+
+    #[test]
+    fn a_net_device_is_called_what_netlink_calls_it_now() {
+        let mut record = Record {
+            net: 1,
+            pid: std::process::id(),
+            fd: 3,
+            ..Record::default()
+        };
+        let mut links = Links::new();
+        record.rings[0].kind = backend::TUN;
+        record.rings[0].ifindex = 1;
+        record.rings[0].netns = links.own();
+        record.rings[0].ifname[..3].copy_from_slice(b"old");
+        let inventory = Inventory::with(&[record], &mut links);
+        let device = &inventory.devices[0];
+        assert_eq!(device.tap.as_deref(), Some("lo"));
+        assert!(device.link.is_some());
+        assert_eq!(inventory.places(), BTreeSet::from([(links.own(), 1)]));
+    }
+
+    #[test]
+    fn a_net_device_elsewhere_keeps_its_name_and_is_not_taken_for_ours() {
+        let mut record = Record {
+            net: 1,
+            pid: std::process::id(),
+            fd: 3,
+            ..Record::default()
+        };
+        record.rings[1].kind = backend::TUN;
+        record.rings[1].ifindex = 1;
+        record.rings[1].netns = 1;
+        record.rings[1].ifname[..2].copy_from_slice(b"lo");
+        let inventory = Inventory::from_records(&[record]);
+        let device = &inventory.devices[0];
+        assert_eq!(device.tap.as_deref(), Some("lo"));
+        assert_eq!(device.link, None);
+        assert!(inventory.notes[0].contains("another network namespace"));
     }
 
     #[test]

@@ -8,11 +8,15 @@ use super::inject::{self, Call, InjectError, Limits, Outcome, Target};
 use crate::inventory::Device;
 use crate::inventory::device::direction_name;
 use crate::inventory::proc::{ProcStat, ProcStatus};
-use crate::probe::{DeviceLister, ProbeError};
+use crate::probe::{DeviceLister, DeviceRecord, ProbeError};
 
-/// Longest timeout that is set: the kernel has no bound of its own, and a
-/// worker that spins for longer than this only burns its CPU.
+/// Longest timeout that is set without being forced: the kernel has no bound of
+/// its own, and a worker that spins for longer than this only burns its CPU.
 pub const LONGEST_US: u32 = 10_000;
+/// Longest timeout that is set at all. A worker that spins holds its ring, and
+/// whoever sets the ring by injection then waits for it, with a thread of the
+/// VM's process standing still.
+pub const LONGEST_FORCED_US: u32 = 1_000_000;
 
 /// For how long a fit thread is waited for.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -36,6 +40,14 @@ impl Change {
         } else {
             self.tx
         }
+    }
+
+    /// What is asked, by direction.
+    fn asked(self) -> Vec<(u32, u32)> {
+        [0, 1]
+            .into_iter()
+            .filter_map(|direction| Some((direction, self.of(direction)?)))
+            .collect()
     }
 }
 
@@ -133,6 +145,30 @@ impl fmt::Display for Name<'_> {
 /// # Errors
 /// See [`SetError`].
 pub fn set(device: &Device, change: Change, lister: &mut DeviceLister) -> Result<Report, SetError> {
+    let stop = make_calls(device, change)?;
+    let records = lister.list().map_err(|why| SetError::Unread {
+        what: Name(device).to_string(),
+        why: Box::new(why),
+    })?;
+    Ok(Report {
+        rings: check(device, change, &records)?,
+        stopped_ns: stop.ns,
+        tid: stop.tid,
+    })
+}
+
+/// For how long a thread stood still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// Nanoseconds.
+    pub ns: u64,
+    /// The thread.
+    pub tid: i32,
+}
+
+/// Has the owner make the calls. Where the kernel refuses one, those before it
+/// are undone to what `device` says was set.
+pub(super) fn make_calls(device: &Device, change: Change) -> Result<Stop, SetError> {
     let name = || Name(device).to_string();
     let (Some(start_time), true) = (device.start_time, device.owner_known) else {
         return Err(SetError::NoOwner(name()));
@@ -140,10 +176,7 @@ pub fn set(device: &Device, change: Change, lister: &mut DeviceLister) -> Result
     let (Ok(pid), Ok(fd)) = (i32::try_from(device.pid), i32::try_from(device.fd)) else {
         return Err(SetError::NoOwner(name()));
     };
-    let asked: Vec<(u32, u32)> = [0, 1]
-        .into_iter()
-        .filter_map(|direction| Some((direction, change.of(direction)?)))
-        .collect();
+    let asked = change.asked();
     let calls: Vec<Call> = asked
         .iter()
         .map(|(direction, value)| {
@@ -168,10 +201,8 @@ pub fn set(device: &Device, change: Change, lister: &mut DeviceLister) -> Result
             why,
         });
     }
-    let rings = read_back(device, &asked, lister, &name)?;
-    Ok(Report {
-        rings,
-        stopped_ns: outcome.stopped_ns,
+    Ok(Stop {
+        ns: outcome.stopped_ns,
         tid: outcome.tid,
     })
 }
@@ -201,37 +232,32 @@ fn is_ending(pid: i32) -> bool {
     exiting || killed || !std::path::Path::new(&format!("/proc/{pid}")).exists()
 }
 
-fn read_back(
+/// Whether the kernel has what was set, as read afterwards.
+pub(super) fn check(
     device: &Device,
-    asked: &[(u32, u32)],
-    lister: &mut DeviceLister,
-    name: &dyn Fn() -> String,
+    change: Change,
+    records: &[DeviceRecord],
 ) -> Result<Vec<RingChange>, SetError> {
-    let records = lister.list().map_err(|why| SetError::Unread {
-        what: name(),
-        why: Box::new(why),
-    })?;
+    let name = || Name(device).to_string();
     let record = records
         .iter()
         .find(|r| r.net == device.net && r.pid == device.pid && r.fd == device.fd)
         .ok_or_else(|| SetError::Ended(name()))?;
-    asked
-        .iter()
-        .map(|(direction, wanted)| {
-            let found = record.rings[*direction as usize].timeout;
-            if found != *wanted {
-                return Err(SetError::Different {
-                    what: name(),
-                    direction: direction_name(*direction),
-                    wanted: *wanted,
-                    found,
-                });
-            }
-            Ok(RingChange {
-                direction: *direction,
-                before: device.rings[*direction as usize].ring.timeout,
-                after: found,
-            })
+    let ring = |(direction, wanted): (u32, u32)| {
+        let found = record.rings[direction as usize].timeout;
+        if found != wanted {
+            return Err(SetError::Different {
+                what: name(),
+                direction: direction_name(direction),
+                wanted,
+                found,
+            });
+        }
+        Ok(RingChange {
+            direction,
+            before: device.rings[direction as usize].ring.timeout,
+            after: found,
         })
-        .collect()
+    };
+    change.asked().into_iter().map(ring).collect()
 }

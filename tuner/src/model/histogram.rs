@@ -25,7 +25,30 @@ pub struct TimeHistogram {
     counts: Box<[u64; TIME_BUCKETS]>,
 }
 
+impl Default for TimeHistogram {
+    fn default() -> Self {
+        Self::of(Box::new([0; TIME_BUCKETS]))
+    }
+}
+
 impl TimeHistogram {
+    /// Of counts by bucket.
+    #[must_use]
+    pub fn of(counts: Box<[u64; TIME_BUCKETS]>) -> Self {
+        Self { counts }
+    }
+
+    /// Counts so many more values of a bucket.
+    pub fn add(&mut self, bucket: usize, count: u64) {
+        self.counts[bucket.min(TIME_BUCKETS - 1)] += count;
+    }
+
+    /// Buckets that hold something, with their counts.
+    pub fn occupied(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let counts = self.counts.iter().copied().enumerate();
+        counts.filter(|(_, count)| *count > 0)
+    }
+
     /// What came between two readings.
     #[must_use]
     pub fn between(before: &[u64; TIME_BUCKETS], after: &[u64; TIME_BUCKETS]) -> Self {

@@ -3,7 +3,7 @@
 mod livepatch;
 mod replace;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use serde::Serialize;
 
 use super::decide::{self, Go, Refusal};
 use super::files::Kind;
-use super::lock::Lock;
 use super::state::{Facts, State, User};
 use super::status::find;
 use super::tasks::Task;
 use super::transition::Progress;
+use crate::lock::{self, Lock};
 
 /// What was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -113,7 +113,7 @@ pub struct Order<'a> {
 /// Puts our vhost_net into the place of the distribution's.
 #[must_use]
 pub fn load(order: &Order<'_>) -> Report {
-    locked(|facts| {
+    locked("module load", |facts| {
         let found = find(Kind::Replacement, facts, order.dir.as_deref());
         match decide::load(facts, &found.candidate()) {
             Ok(Go::Already) => Report::new(
@@ -129,7 +129,7 @@ pub fn load(order: &Order<'_>) -> Report {
 /// Patches the running vhost_net.
 #[must_use]
 pub fn livepatch(order: &mut Order<'_>) -> Report {
-    locked(|facts| {
+    locked("module livepatch", |facts| {
         let found = find(Kind::Livepatch, facts, order.dir.as_deref());
         match decide::livepatch(facts, &found.candidate()) {
             Ok(Go::Already) => Report::new(Outcome::Already, "our livepatch is at work already"),
@@ -143,7 +143,7 @@ pub fn livepatch(order: &mut Order<'_>) -> Report {
 /// Brings the distribution's vhost_net back.
 #[must_use]
 pub fn revert(order: &mut Order<'_>) -> Report {
-    locked(|facts| match decide::revert(facts) {
+    locked("module revert", |facts| match decide::revert(facts) {
         Ok(Go::Already) => Report::new(Outcome::Already, "no module of ours is loaded"),
         Ok(Go::Follow) => livepatch::take_back(order),
         Ok(Go::Ahead) => replace::restore(facts, order),
@@ -154,9 +154,9 @@ pub fn revert(order: &mut Order<'_>) -> Report {
 /// Takes the lock, then the facts: what was true before may not be any more.
 /// Who may not load modules may not take the lock either, and is told so by
 /// the checks.
-fn locked(work: impl FnOnce(&Facts) -> Report) -> Report {
+fn locked(command: &str, work: impl FnOnce(&Facts) -> Report) -> Report {
     let _lock = if Facts::read().privileged {
-        match Lock::take() {
+        match Lock::take(Path::new(lock::MODULE), command, Duration::ZERO) {
             Ok(lock) => Some(lock),
             Err(why) => return Report::new(Outcome::Refused, why.to_string()),
         }

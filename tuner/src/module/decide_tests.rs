@@ -1,4 +1,4 @@
-use super::super::state::{Livepatch, Parameters, Presence};
+use super::super::state::{Form, Livepatch, Parameters};
 use super::*;
 
 const OURS: Parameters = Parameters {
@@ -10,7 +10,7 @@ fn stock() -> Facts {
     Facts {
         release: "6.1.0".to_owned(),
         modules: true,
-        vhost_net: Presence::Loaded,
+        vhost_net: Form::Loaded,
         references: Some(0),
         zero_copy: Some(false),
         livepatch_supported: true,
@@ -71,7 +71,7 @@ fn a_free_stock_module_may_be_replaced_and_patched() {
 #[test]
 fn a_module_that_is_not_loaded_may_be_loaded_and_not_patched() {
     let absent = Facts {
-        vhost_net: Presence::Absent,
+        vhost_net: Form::Absent,
         references: None,
         zero_copy: None,
         ..stock()
@@ -138,7 +138,7 @@ fn what_this_system_cannot_do_is_told_from_what_it_cannot_do_now() {
     facts.modules_disabled = true;
     assert_eq!(load(&facts, &good()), Err(Refusal::ModulesDisabled));
     facts = stock();
-    facts.vhost_net = Presence::BuiltIn;
+    facts.vhost_net = Form::BuiltIn;
     assert_eq!(load(&facts, &good()), Err(Refusal::BuiltIn));
     assert_eq!(livepatch(&facts, &good()), Err(Refusal::BuiltIn));
     facts = stock();

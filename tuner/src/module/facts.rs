@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::state::{Facts, Livepatch, Parameters, Presence, User};
+use super::state::{Facts, Form, Livepatch, Parameters, User};
 use super::{LIVEPATCH, VHOST_NET};
 use crate::inventory::proc::{ProcStatus, vhost_net_openers_under, vm_name};
 
@@ -82,10 +82,10 @@ fn bracketed(text: &str) -> Option<String> {
     Some(rest.split_once(']')?.0.to_owned())
 }
 
-fn presence(root: &Path, release: &str) -> Presence {
+fn presence(root: &Path, release: &str) -> Form {
     let folder = root.join("sys/module").join(VHOST_NET);
     if folder.join("initstate").exists() {
-        return Presence::Loaded;
+        return Form::Loaded;
     }
     // What is built in has a folder for its parameters only.
     let list = root
@@ -95,9 +95,9 @@ fn presence(root: &Path, release: &str) -> Presence {
     let list = fs::read_to_string(list).unwrap_or_default();
     let built_in = list.lines().any(|path| path.ends_with("/vhost_net.ko"));
     if built_in || folder.exists() {
-        Presence::BuiltIn
+        Form::BuiltIn
     } else {
-        Presence::Absent
+        Form::Absent
     }
 }
 

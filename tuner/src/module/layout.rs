@@ -10,6 +10,7 @@ use btf_rs::{Btf, BtfType, Struct, Type};
 
 use super::VHOST_NET;
 use super::elf::Contents;
+use crate::inspect::btf;
 
 /// Structures that the livepatch's functions share with the stock ones.
 const SHARED: [&str; 5] = [
@@ -246,7 +247,7 @@ pub fn check(contents: &Contents, folder: &Path) -> Result<(), String> {
         "the file carries no BTF, so they cannot be compared: build it with \
          CONFIG_DEBUG_INFO_BTF_MODULES and pahole",
     )?;
-    let image = Btf::from_file(folder.join("vmlinux")).map_err(|why| {
+    let image = btf::open(&folder.join("vmlinux")).map_err(|why| {
         format!("this kernel's own BTF (/sys/kernel/btf/vmlinux) cannot be read: {why}")
     })?;
     let running = Btf::from_split_file(folder.join(VHOST_NET), &image).map_err(|why| {

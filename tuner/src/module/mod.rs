@@ -13,7 +13,6 @@ pub mod facts;
 pub mod files;
 pub mod insert;
 pub mod layout;
-pub mod lock;
 pub mod state;
 pub mod status;
 mod stock;
@@ -22,5 +21,4 @@ pub mod transition;
 
 /// Name of the module that is replaced, and of our replacement.
 pub const VHOST_NET: &str = "vhost_net";
-/// Name of our livepatch.
-pub const LIVEPATCH: &str = "livepatch_vhost_net";
+pub use crate::knob::module::LIVEPATCH;

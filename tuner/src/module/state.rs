@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// How vhost_net is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Presence {
+pub enum Form {
     /// Not at all.
     #[default]
     Absent,
@@ -62,7 +62,7 @@ pub struct Facts {
     /// Whether the kernel knows modules.
     pub modules: bool,
     /// How vhost_net is there.
-    pub vhost_net: Presence,
+    pub vhost_net: Form,
     /// Parameters of vhost_net.
     pub parameters: Parameters,
     /// `experimental_zcopytx` of vhost_net; none if it is not loaded.
@@ -146,13 +146,13 @@ impl Facts {
     #[must_use]
     pub fn state(&self) -> State {
         match (self.vhost_net, self.livepatch) {
-            (Presence::BuiltIn, _) => State::BuiltIn,
+            (Form::BuiltIn, _) => State::BuiltIn,
             (_, Some(patch)) if patch.transition && patch.enabled => State::Applying,
             (_, Some(patch)) if patch.transition => State::Reverting,
-            (Presence::Absent, _) => State::Absent,
-            (Presence::Loaded, _) if self.parameters.ours() => State::Replaced,
-            (Presence::Loaded, Some(patch)) if patch.enabled => State::Livepatched,
-            (Presence::Loaded, _) => State::Stock,
+            (Form::Absent, _) => State::Absent,
+            (Form::Loaded, _) if self.parameters.ours() => State::Replaced,
+            (Form::Loaded, Some(patch)) if patch.enabled => State::Livepatched,
+            (Form::Loaded, _) => State::Stock,
         }
     }
 
@@ -198,7 +198,7 @@ mod tests {
 
     fn loaded() -> Facts {
         Facts {
-            vhost_net: Presence::Loaded,
+            vhost_net: Form::Loaded,
             ..Facts::default()
         }
     }
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn built_in_is_built_in_whatever_else_is_there() {
         let facts = Facts {
-            vhost_net: Presence::BuiltIn,
+            vhost_net: Form::BuiltIn,
             parameters: OURS,
             ..Facts::default()
         };

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::decide::{self, Candidate, Go, Refusal};
 use super::files::{self, Image, Kind, Problem, Wanted};
-use super::state::{Facts, Parameters, Presence, State, User};
+use super::state::{Facts, Form, Parameters, State, User};
 use super::{layout, stock, tasks};
 use tasks::Task;
 
@@ -62,7 +62,7 @@ pub fn find(kind: Kind, facts: &Facts, dir: Option<&Path>) -> Found {
         found.image = chosen.image;
         found.problem = chosen.problem;
     }
-    let patchable = facts.vhost_net == Presence::Loaded && !facts.parameters.ours();
+    let patchable = facts.vhost_net == Form::Loaded && !facts.parameters.ours();
     if kind == Kind::Livepatch
         && patchable
         && found.problem.is_none()

@@ -106,7 +106,7 @@ fn record(bytes: &[u8]) -> Device {
     };
     let ring = |at: usize| {
         let mut ifname = [0; 16];
-        ifname.copy_from_slice(&bytes[at + 24..at + 40]);
+        ifname.copy_from_slice(&bytes[at + 32..at + 48]);
         Ring {
             timeout: u32_at(at),
             size: u32_at(at + 4),
@@ -114,6 +114,8 @@ fn record(bytes: &[u8]) -> Device {
             backend: u32_at(at + 12),
             kind: u32_at(at + 16),
             ifindex: u32_at(at + 20),
+            netns: u32_at(at + 24),
+            enabled: u32_at(at + 28),
             ifname,
         }
     };
@@ -123,7 +125,7 @@ fn record(bytes: &[u8]) -> Device {
         fd: u32_at(12),
         owner: u32_at(16),
         owned: u32_at(20),
-        rings: [ring(24), ring(64)],
+        rings: [ring(24), ring(72)],
     }
 }
 
@@ -144,6 +146,8 @@ mod tests {
         device.rings[1].timeout = 200;
         device.rings[1].ifname[..4].copy_from_slice(b"tap0");
         device.rings[0].worker_tid = 43;
+        device.rings[1].netns = 0xf000_0001;
+        device.rings[0].enabled = 1;
         // SAFETY: `Device` has no padding (held by a test beside it).
         let bytes = unsafe {
             std::slice::from_raw_parts((&raw const device).cast::<u8>(), size_of::<Device>())

@@ -17,7 +17,8 @@ use super::devices::{self, DeviceRecord};
 use super::follow::Patch;
 use super::plan::{Plan, Point};
 use super::sample::{ProgramCost, QueueSample, Sample};
-use crate::inspect::{Kernel, Modules};
+use crate::inspect::{HIDDEN, Kernel, Modules};
+use crate::inventory::proc::in_first_pid_namespace;
 
 /// The programs, built by this package's build script.
 pub(super) static OBJECT: &[u8] =
@@ -32,6 +33,9 @@ pub enum ProbeError {
     /// Structure offsets are unknown.
     #[error("structure offsets are not known: {0}")]
     Layout(String),
+    /// Addresses of functions are hidden, by which work is told apart.
+    #[error("{HIDDEN}")]
+    Hidden,
     /// The object was refused.
     #[error("the kernel refused the eBPF object: {0}")]
     Object(#[from] aya::EbpfError),
@@ -109,6 +113,9 @@ impl Probes {
     /// # Errors
     /// If an essential one cannot be attached. Nothing stays attached then.
     pub fn attach(kernel: &Kernel, options: Options) -> Result<Self, ProbeError> {
+        if !kernel.addresses_visible {
+            return Err(ProbeError::Hidden);
+        }
         let mut layout = *kernel
             .layout
             .as_ref()
@@ -208,6 +215,21 @@ impl Probes {
         devices::list(&mut self.ebpf)
     }
 
+    /// How often something happened that changes the list of devices, since
+    /// attaching. Not everything, where `devices` is among what is
+    /// [degraded](Self::degraded).
+    ///
+    /// # Errors
+    /// If the map cannot be read.
+    pub fn generation(&self) -> Result<u64, ProbeError> {
+        let map = self
+            .ebpf
+            .map("GENERATION")
+            .ok_or(ProbeError::Missing("map GENERATION"))?;
+        let generation: Array<&MapData, u64> = Array::try_from(map)?;
+        Ok(generation.get(&0, 0)?)
+    }
+
     /// Reads all raw counters, and prints what was logged meanwhile.
     ///
     /// # Errors
@@ -262,6 +284,10 @@ impl Probes {
                 // Gone already is as good.
                 let _ = queues.remove(&key);
             }
+        }
+        if !in_first_pid_namespace() {
+            // Threads have other numbers in /proc.
+            return Ok(());
         }
         let mut workers: HashMap<&mut MapData, u32, Worker> = HashMap::try_from(
             self.ebpf

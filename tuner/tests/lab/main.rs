@@ -7,14 +7,20 @@
 
 mod batches;
 mod broken_into;
+mod byhand;
 mod counts;
 mod detach;
 mod ends;
+mod events;
 mod gaps;
 mod guests;
 mod inventory;
 mod locks;
 mod module;
+mod namespaces;
 mod polls;
+mod rights;
+mod scale;
 mod set;
 mod support;
+mod undo;

@@ -64,12 +64,13 @@ fn a_dry_run_changes_nothing() {
         "set",
         &lab.pid(),
         "--busyloop-rx",
-        "10",
+        "20000",
+        "--force",
         "--dry-run",
         "--json",
     ]);
     assert_eq!(planned["changes"][0]["before_us"], 70);
-    assert_eq!(planned["changes"][0]["after_us"], 10);
+    assert_eq!(planned["changes"][0]["after_us"], 20_000);
     let list = queues(&tuner_json(&["list", "--json"]), &lab.pid());
     let rx = list.iter().find(|((_, d), _)| d == "rx").unwrap().1;
     assert_eq!(rx["busyloop_timeout_us"], 70);
@@ -94,6 +95,9 @@ fn values_and_options_out_of_bounds_are_usage_errors() {
     for arguments in [
         &["set", "x", "--busyloop-rx", "10001"][..],
         &["set", "x", "--busyloop-rx", "-1"],
+        &["set", "x", "--busyloop-rx", "1000001", "--force"],
+        &["set", "x", "--all", "--busyloop-rx", "10"],
+        &["undo"],
         &["set", "x"],
         &["set"],
         &["stat", "-i", "0"],

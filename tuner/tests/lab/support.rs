@@ -151,7 +151,16 @@ pub(crate) struct Lab {
 impl Lab {
     /// Opens a device; the traffic waits for [`Lab::go`].
     pub(crate) fn open(arguments: &[&str]) -> Self {
-        let mut command = Command::new(program("VHOST_LAB_BIN"));
+        Self::open_by(Command::new(Self::program()), arguments)
+    }
+
+    /// Path of the driver, for a command that starts it.
+    pub(crate) fn program() -> PathBuf {
+        program("VHOST_LAB_BIN")
+    }
+
+    /// The same, started by a command that ends with the driver's path.
+    pub(crate) fn open_by(mut command: Command, arguments: &[&str]) -> Self {
         command
             .arg("run")
             .args(arguments)

@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use super::worker;
 use crate::command;
 
 const TAP: &str = "tap0";
@@ -57,7 +58,7 @@ impl Flood {
         flood.wait("packets flow", || {
             packets().is_ok_and(|now| now > before + 10_000)
         })?;
-        flood.pin_worker()?;
+        worker::pin_workers(flood.pid(), WORKER_CPU)?;
         Ok(flood)
     }
 
@@ -75,30 +76,9 @@ impl Flood {
         Ok(())
     }
 
-    /// Keeps the worker to a processor of its own, so that the scheduler's
-    /// moods are not measured. It is a kernel thread, or since Linux 6.4 a
-    /// thread of testpmd; both are called `vhost-PID`.
-    fn pin_worker(&self) -> Result<()> {
-        let name = format!("vhost-{}", self.child.id());
-        let threads = format!("/proc/{}/task", self.child.id());
-        let mut pinned = 0;
-        for dir in [Path::new(&threads), Path::new("/proc")] {
-            let entries = fs::read_dir(dir).context("read /proc")?;
-            for entry in entries.filter_map(Result::ok) {
-                let comm = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-                let Some(tid) = entry.file_name().to_str().and_then(|s| s.parse().ok()) else {
-                    continue;
-                };
-                if comm.trim() == name {
-                    pin(tid, WORKER_CPU)?;
-                    pinned += 1;
-                }
-            }
-        }
-        if pinned == 0 {
-            bail!("found no vhost worker of testpmd");
-        }
-        Ok(())
+    /// testpmd.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
     }
 }
 
@@ -107,19 +87,6 @@ impl Drop for Flood {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn pin(tid: i32, cpu: usize) -> Result<()> {
-    // SAFETY: an all-zero cpu_set_t is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the number of a processor that is far below CPU_SETSIZE.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: the set is ours and of the size that is given.
-    let done = unsafe { libc::sched_setaffinity(tid, size_of_val(&set), &raw const set) };
-    if done != 0 {
-        return Err(std::io::Error::last_os_error()).context("pin the vhost worker");
-    }
-    Ok(())
 }
 
 /// Packets that the tap has taken so far.

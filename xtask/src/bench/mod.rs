@@ -1,21 +1,30 @@
-//! `cargo xtask bench …`: what measuring costs.
+//! `cargo xtask bench …`: what measuring costs, what the knobs bring, and what
+//! turning them costs.
 
+mod boot;
 mod flood;
+mod headline;
 mod inside;
+mod knobs;
+mod machine;
+mod memory;
 mod observer;
+mod order;
+mod policy;
+mod process;
 mod ratio;
 mod report;
+mod said;
+mod tap;
+mod worker;
 
-use std::{env, io, path::PathBuf, time::Duration};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use crate::{
-    build::Programs,
-    lab,
-    setup::{self, Step},
-};
+use self::boot::Inside;
+use crate::setup::Step;
 
 /// The `bench` commands.
 #[derive(Debug, Subcommand)]
@@ -23,6 +32,14 @@ pub(crate) enum Bench {
     /// Packets a second with nothing attached, with `vhost-tuner stat`, and with
     /// a bpftrace script that measures what it can of the same
     Overhead(Overhead),
+    /// What poll_peer and tx_batched bring, beside what their patches say
+    Headline(headline::Options),
+    /// For how long a set has the target stand still: by injection, by gdb, by
+    /// the module
+    Knobs(knobs::Options),
+    /// What our way to choose busyloop timeouts costs beside others, simulated;
+    /// needs no VM
+    Policy(policy::Options),
 }
 
 /// Options of `bench overhead`.
@@ -51,6 +68,10 @@ pub(crate) struct Plan {
 
 /// `bench-inside`: the part that runs in the VM.
 pub(crate) use self::inside::run as run_inside;
+pub(crate) use self::{
+    headline::{Plan as HeadlinePlan, run_inside as run_headline_inside},
+    knobs::{Plan as KnobsPlan, run_inside as run_knobs_inside},
+};
 
 const NEEDED: &[Step] = &[
     Step::LabPackages,
@@ -60,30 +81,36 @@ const NEEDED: &[Step] = &[
     Step::VirtmeNg,
 ];
 
-/// Boots the lab and measures in it; gives the status to exit with.
+/// Runs a `bench` command; gives the status to exit with.
 pub(crate) fn run(bench: &Bench) -> Result<i32> {
-    let Bench::Overhead(options) = bench;
+    match bench {
+        Bench::Overhead(options) => overhead(options),
+        Bench::Headline(options) => headline::run(options),
+        Bench::Knobs(options) => knobs::run(options),
+        Bench::Policy(options) => policy::run(options),
+    }
+}
+
+/// Boots the lab and measures in it.
+fn overhead(options: &Overhead) -> Result<i32> {
     let Plan {
         rounds,
         timed_rounds,
         phase,
     } = options.plan;
-    setup::ensure(NEEDED)?;
-    let programs = Programs::build()?;
-    let ourselves: PathBuf = env::current_exe().context("find our own program")?;
-    let words = [
-        ourselves.to_string_lossy().into_owned(),
-        "bench-inside".to_owned(),
-        format!("--rounds={rounds}"),
-        format!("--timed-rounds={timed_rounds}"),
-        format!("--phase={phase}"),
-    ];
-    let mut job = lab::Job::new(setup::kernel(&options.kernel)?, words.to_vec());
     // A round has four phases, two of them with something to attach first.
     let round = 4.0 * phase + 60.0;
     let all = round * f64::from(rounds + timed_rounds) + 180.0;
-    job.timeout = Duration::from_secs_f64(all);
-    job.env = programs.variables();
-    let outcome = lab::run_job(&job, &mut io::stdout(), &mut io::stderr())?;
-    Ok(outcome.report(&job))
+    Inside {
+        kernel: &options.kernel,
+        command: "bench-inside",
+        words: vec![
+            format!("--rounds={rounds}"),
+            format!("--timed-rounds={timed_rounds}"),
+            format!("--phase={phase}"),
+        ],
+        limit: Duration::from_secs_f64(all),
+        modules: false,
+    }
+    .run(NEEDED)
 }

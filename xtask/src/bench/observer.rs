@@ -1,9 +1,8 @@
 //! The two that measure vhost_net: ours, and a script that a user would write.
 
 use std::{
-    fs,
     io::{BufRead as _, BufReader},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     sync::mpsc,
     thread,
@@ -12,6 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
+use super::memory::InMemory;
 use crate::command;
 
 const ATTACH_LIMIT: Duration = Duration::from_secs(60);
@@ -27,12 +27,10 @@ kretprobe:handle_tx /@start[tid]/ { @us = hist((nsecs - @start[tid]) / 1000); de
 interval:s:1 { print(@packets); print(@batch); print(@us); print(@runs); clear(@packets); clear(@batch); clear(@us); clear(@runs); }
 ";
 
-/// Something that can be attached to vhost_net, kept in memory: files of the
-/// VM's root come from the host, uncached, at every start.
+/// Something that can be attached to vhost_net.
 pub(super) struct Tool {
-    program: PathBuf,
+    program: InMemory,
     arguments: Vec<String>,
-    libraries: PathBuf,
     /// The start of a line that is printed only once it measures.
     measuring: &'static str,
 }
@@ -50,35 +48,18 @@ impl Tool {
     }
 
     fn in_memory(program: &Path, arguments: &[&str], measuring: &'static str) -> Result<Self> {
-        let name = program.file_name().context("a program without a name")?;
-        let libraries = Path::new("/run/vhost-tuner-bench").join(name);
-        fs::create_dir_all(&libraries).context("create a directory in memory")?;
-        let copy = |from: &Path| -> Result<PathBuf> {
-            let to = libraries.join(from.file_name().unwrap_or_default());
-            fs::copy(from, &to).with_context(|| format!("copy {}", from.display()))?;
-            Ok(to)
-        };
-        let program = copy(program)?;
-        for line in command::output(Command::new("ldd").arg(&program))?.lines() {
-            let path = line.split_once("=> ").map(|(_, rest)| rest);
-            if let Some(path) = path.and_then(|rest| rest.split(" (").next()) {
-                copy(Path::new(path))?;
-            }
-        }
         Ok(Self {
-            program,
+            program: InMemory::copy(program)?,
             arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
-            libraries,
             measuring,
         })
     }
 
     /// Starts it and waits until it measures.
     pub(super) fn attach(&self) -> Result<Attached> {
-        let mut command = Command::new(&self.program);
+        let mut command = self.program.command();
         let mut child = command
             .args(&self.arguments)
-            .env("LD_LIBRARY_PATH", &self.libraries)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
@@ -98,7 +79,7 @@ impl Tool {
         });
         match told.recv_timeout(ATTACH_LIMIT) {
             Ok(()) => Ok(attached),
-            Err(_) => bail!("{} does not start measuring", self.program.display()),
+            Err(_) => bail!("{} does not start measuring", self.program.path().display()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Ratios of paired measurements.
+//! Ratios of paired measurements, and medians.
 
 /// Two-sided 97.5 % quantiles of Student's t, for 1 to 30 degrees of freedom.
 const T: [f64; 30] = [
@@ -36,6 +36,18 @@ impl Ratio {
     /// What is lost, in per cent: mean, least and most.
     pub(super) fn cost(&self) -> [f64; 3] {
         [self.mean, self.high, self.low].map(|ratio| (1.0 - ratio) * 100.0)
+    }
+}
+
+/// The one in the middle; not a number if there is none.
+pub(super) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => f64::NAN,
+        odd if odd % 2 == 1 => sorted[middle],
+        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
     }
 }
 
@@ -77,5 +89,11 @@ mod tests {
         let [mean, least, most] = ratio.cost();
         assert!((mean - 10.0).abs() < 1e-9 && (least + 10.0).abs() < 1e-9);
         assert!((most - 20.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_middle_of_nothing_is_no_number() {
+        assert!(median(&[]).is_nan());
+        assert!((median(&[3.0, 1.0]) - 2.0).abs() < 1e-12);
     }
 }

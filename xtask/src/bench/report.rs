@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::ratio::Ratio;
+use super::ratio::{Ratio, median};
 
 /// What we allow ourselves to cost, in per cent.
 const GOAL: f64 = 1.0;
@@ -94,17 +94,6 @@ fn verdict(ours: &Ratio, theirs: &Ratio) -> String {
     )
 }
 
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => f64::NAN,
-        odd if odd % 2 == 1 => sorted[middle],
-        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,11 +123,5 @@ mod tests {
         assert!(text.contains("goal at most 1 %: met"), "{text}");
         assert!(text.contains("costs 40.00 %, 80.0 times ours"), "{text}");
         assert!(text.contains("50.0 times ours"), "{text}");
-    }
-
-    #[test]
-    fn the_middle_of_nothing_is_no_number() {
-        assert!(median(&[]).is_nan());
-        assert!((median(&[3.0, 1.0]) - 2.0).abs() < 1e-12);
     }
 }

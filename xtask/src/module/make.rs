@@ -191,57 +191,22 @@ impl Subject {
 
     /// Gives a module type information where the build could not: it takes the
     /// kernel's own, which Debian's headers of 6.1 do not bring.
-    pub(super) fn add_types(&self, module: &Path, types: &Path, work: &Path) -> Result<()> {
-        let sections = command::output(Command::new("readelf").arg("-SW").arg(module))?;
-        if sections.split_whitespace().any(|word| word == ".BTF") {
-            return Ok(());
-        }
-        // Which flags depends on both the kernel and pahole; the kernel's own
-        // makefiles say which. The module needs nothing of resolve_btfids,
-        // which comes next in them: it has no BTF ids.
-        let dir = work.join("flags");
-        fs::create_dir_all(&dir).context("create a directory")?;
-        let show = format!("$(info {FLAGS} $(PAHOLE_FLAGS) $(MODULE_PAHOLE_FLAGS))\n");
-        fs::write(dir.join("Kbuild"), show).context("write a makefile")?;
-        let said = command::output(self.make(&dir).args(["-s", "modules"]))?;
-        let flags = pahole_flags(&said).context(
-            "the kernel's makefiles do not say how to call pahole: is pahole installed?",
-        )?;
-        command::output(
-            Command::new("pahole")
-                .arg("-J")
-                .args(flags)
-                .arg("--btf_base")
-                .arg(types)
-                .arg(module),
-        )
-        .map(drop)
+    pub(super) fn add_types(&self, module: &Path, types: &Path) -> Result<()> {
+        let mut script = Command::new("sh");
+        script
+            .arg(paths::module_source().join("types"))
+            .args(["--kernel", &self.kernel.version])
+            .arg("--headers")
+            .arg(&self.headers.dir)
+            .arg("--base")
+            .arg(types)
+            .arg(module);
+        command::output(&mut script).map(drop)
     }
-}
-
-/// Marks the line that has the flags.
-const FLAGS: &str = "pahole-flags:";
-
-fn pahole_flags(said: &str) -> Option<Vec<&str>> {
-    said.lines()
-        .find_map(|line| line.trim().strip_prefix(FLAGS))
-        .map(|flags| flags.split_whitespace().collect())
 }
 
 /// What `uname -r` says.
 pub(super) fn running_version() -> Result<String> {
     let version = command::output(Command::new("uname").arg("-r"))?;
     Ok(version.trim().to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_line_with_flags_counts() {
-        let said = "make[1]: x\npahole-flags: --btf_gen_floats -j \npahole-flags: \n";
-        assert_eq!(pahole_flags(said), Some(vec!["--btf_gen_floats", "-j"]));
-        assert_eq!(pahole_flags("nothing\n"), None);
-    }
 }

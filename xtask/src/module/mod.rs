@@ -2,6 +2,7 @@
 //! place of the stock one and as a livepatch over it.
 
 mod check;
+mod dkms;
 mod headers;
 mod lints;
 mod make;
@@ -19,6 +20,7 @@ use clap::Args;
 
 use self::{check::Kind, make::Subject};
 pub(crate) use self::{
+    dkms::run as dkms,
     headers::{Headers, version_of_source},
     lints::run as lint,
 };
@@ -186,7 +188,7 @@ fn make_all(subject: &Subject, dir: &Path, progress: &Progress) -> Result<()> {
             kind.built(),
             tree.display()
         );
-        subject.add_types(&built, &reference.types, &work)?;
+        subject.add_types(&built, &reference.types)?;
         // Debug information is ten times the rest; .BTF stays.
         let stripped = work.join(kind.file());
         command::output(

@@ -60,6 +60,7 @@ pub(crate) const TRAFFIC: &[Needed] = &[
 pub(crate) const COMPARE: &[Needed] = &[
     needed("bpftrace", &["bpftrace"], "bpftrace"),
     needed("bpftool", &["bpftool"], "bpftool"),
+    needed("gdb", &["gdb"], "GDB"),
 ];
 
 /// For building the modules and checking them.
@@ -71,6 +72,7 @@ pub(crate) const MODULE: &[Needed] = &[
         "GCC, best the one that the kernel was built with",
     ),
     needed("coccinelle", &["spatch"], "Coccinelle"),
+    needed("dkms", &["dkms"], "DKMS"),
     needed("sparse", &["sparse"], "sparse"),
     needed("pahole", &["pahole"], "pahole"),
     needed("binutils", &["objcopy", "readelf"], "GNU binutils"),

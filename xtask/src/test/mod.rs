@@ -69,6 +69,11 @@ pub(crate) fn run(options: &Options) -> Result<i32> {
         });
         summary.step("clippy", clippy);
         summary.step("module lints", || module::lint(&kernels(options)));
+        // One will do: what differs between kernels, building the modules shows.
+        let first = kernels(options).swap_remove(0);
+        summary.step(&format!("module by DKMS, Linux {first}"), || {
+            module::dkms(&first)
+        });
     }
     if wanted(Part::Unit) {
         summary.step("unit tests", || unit(options));

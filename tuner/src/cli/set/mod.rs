@@ -1,232 +1,168 @@
 //! `vhost-tuner set`.
 
+mod options;
 mod show;
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use anyhow::anyhow;
-use clap::Args;
-use tuner_common::module::TX_BATCHED_MAX;
 
-use self::show::Changed;
-use super::{Failure, Outcome, Output};
-use crate::inspect::Kernel;
-use crate::inventory::{Device, Inventory, Target};
+pub(super) use self::options::Options;
+use self::show::{Failed, Shown};
+use super::turning::{self, Reasons};
+use super::{Failure, Outcome};
+use crate::inventory::{Device, Inventory, Target, TargetError};
+use crate::knob::backend::Backend;
 use crate::knob::busyloop::LONGEST_US;
-use crate::knob::inject::{self, InjectError};
-use crate::knob::module::{self, Presence, Setting};
-use crate::knob::{self, SetError};
-use crate::probe::DeviceLister;
+use crate::knob::module::Presence;
+use crate::knob::turn::{self, TurnError, Turner};
 
-/// Options of `set`.
-#[derive(Debug, Args)]
-#[group(
-    id = "what",
-    required = true,
-    multiple = true,
-    args = ["busyloop_rx", "busyloop_tx", "tx_batched", "poll_peer"]
-)]
-pub(super) struct Options {
-    /// A VM's name, a pid, a tap or pid:fd.
-    target: String,
-    /// Busyloop timeout of the rings the guest receives on, in µs.
-    #[arg(long, value_name = "US", value_parser = timeout())]
-    busyloop_rx: Option<u32>,
-    /// Busyloop timeout of the rings the guest sends on, in µs.
-    #[arg(long, value_name = "US", value_parser = timeout())]
-    busyloop_tx: Option<u32>,
-    /// Most guest packets handed over together, 1 to 64, or `default` for the
-    /// module's parameter. Needs the module.
-    #[arg(long, value_name = "N", value_parser = tx_batched)]
-    tx_batched: Option<Setting<u32>>,
-    /// Whether a poll watches the other direction too: `on`, `off`, or
-    /// `default` for the module's parameter. Needs the module.
-    #[arg(long, value_name = "HOW", value_parser = poll_peer)]
-    poll_peer: Option<Setting<bool>>,
-    /// Say what would be changed and change nothing.
-    #[arg(long)]
-    dry_run: bool,
-    #[command(flatten)]
-    output: Output,
-}
-
-fn timeout() -> clap::builder::RangedI64ValueParser<u32> {
-    clap::value_parser!(u32).range(0..=i64::from(LONGEST_US))
-}
-
-fn tx_batched(text: &str) -> Result<Setting<u32>, String> {
-    if text == "default" {
-        return Ok(Setting::Follow);
-    }
-    match text.parse() {
-        Ok(cap) if (1..=TX_BATCHED_MAX).contains(&cap) => Ok(Setting::Own(cap)),
-        _ => Err(format!(
-            "must be a number from 1 to {TX_BATCHED_MAX}, or `default`"
-        )),
-    }
-}
-
-fn poll_peer(text: &str) -> Result<Setting<bool>, String> {
-    match text {
-        "on" => Ok(Setting::Own(true)),
-        "off" => Ok(Setting::Own(false)),
-        "default" => Ok(Setting::Follow),
-        _ => Err("must be `on`, `off` or `default`".to_owned()),
-    }
-}
-
-/// Sets what is asked on every device of the target.
+/// Sets what is asked on every device that is meant.
 pub(super) fn run(options: Options) -> Outcome {
-    let change = module::Change {
-        busyloop: knob::Change {
-            rx: options.busyloop_rx,
-            tx: options.busyloop_tx,
-        },
-        tx_batched: options.tx_batched,
-        poll_peer: options.poll_peer,
-    };
+    let change = options.change().map_err(Failure::Usage)?;
     let presence = Presence::find();
-    fits(presence, &change)?;
-    let kernel = Kernel::inspect();
-    let mut lister = DeviceLister::new(&kernel)
-        .map_err(|why| Failure::Unable(anyhow!(why).context("devices cannot be looked up")))?;
-    let inventory = Inventory::from_records(&lister.list()?);
-    let devices = Target(options.target.clone()).resolve(&inventory)?;
+    Backend::choose(presence, &change).map_err(|why| {
+        let lasting = why.is_lasting();
+        let why = anyhow!("nothing was set: {why}");
+        if lasting {
+            Failure::Unable(why)
+        } else {
+            Failure::Failed(why)
+        }
+    })?;
+    turning::permitted(presence)?;
+    let Some(lister) = turning::lister()? else {
+        return Err(Failure::Unable(anyhow!(
+            "nothing was set: vhost_net is not loaded, so there is no device"
+        )));
+    };
+    let _lock = if options.dry_run {
+        None
+    } else {
+        Some(turning::lock("set")?)
+    };
+    let mut turner = Turner::new(Some(lister), options.place.journal()?);
+    let inventory = turning::inventory(&mut turner)?;
+    let devices = meant(&options, &inventory)?;
+    if options.longest() > LONGEST_US {
+        log::warn!(
+            "a worker that spins for {} ms holds its ring as long, and whatever sets the ring \
+             again by injection has a thread of the VM's process wait for it",
+            options.longest() / 1000
+        );
+    }
+    if devices.is_empty() {
+        log::warn!("there is no vhost-net device; nothing was set");
+    } else if !options.dry_run {
+        turning::prepare(&mut turner)?;
+    }
     // From here on a signal must not end this program: a thread of the target
     // may be running our call.
     let stop = super::signals::deferred()?;
-    let mut changes = Vec::new();
-    let mut failure = None;
-    for device in devices {
+    let mut shown = Shown::default();
+    let mut reasons = Reasons::new();
+    for (at, device) in devices.iter().enumerate() {
         if stop.load(Ordering::Relaxed) {
-            failure = Some(Failure::Failed(anyhow!(
-                "interrupted; devices that are not listed were left alone"
-            )));
+            let why = "interrupted; devices that are not listed were left alone";
+            reasons.add(why.to_owned(), false);
             break;
         }
-        let done = if presence.answers() {
-            by_module(device, &change, presence, options.dry_run, &mut lister)
+        let done = if options.dry_run {
+            turn::plan(device, &change)
         } else {
-            by_injection(device, change.busyloop, options.dry_run, &mut lister)
+            turner.turn(device, &change)
         };
         match done {
-            Ok(rows) => changes.extend(rows),
+            Ok(turned) => shown.changes.extend(show::changes(device, &turned)),
             Err(why) => {
-                failure = Some(why);
-                break;
+                shown.failures.push(Failed::new(device, &why));
+                reasons.add(why.to_string(), why.is_unable());
+                if why.is_everywhere() {
+                    let left = devices.len() - at - 1;
+                    if left > 0 {
+                        reasons.add(format!("{left} more devices were left alone"), false);
+                    }
+                    break;
+                }
             }
         }
     }
-    let shown = show::show(options.output, options.dry_run, changes);
-    // A thread that could not be put back yet must not be left behind.
-    while !inject::wait_until_idle(Duration::from_secs(10)) {
-        log::warn!("waiting for a call inside the target to return; do not kill this program");
-    }
-    match failure {
-        Some(why) => Err(why),
-        None => Ok(shown?),
-    }
+    let done = !shown.changes.is_empty();
+    let summary = summary(&shown, devices.len());
+    let written = show::show(options.output, options.dry_run, shown);
+    turning::settle();
+    // That nobody reads the output any more hides no failure.
+    reasons.end(&summary, done)?;
+    Ok(written?)
 }
 
-/// Whether what is asked can be had here at all. Half of it is not done.
-fn fits(presence: Presence, change: &module::Change) -> Outcome {
-    match presence {
-        Presence::Transition => Err(Failure::Failed(anyhow!(
-            "vhost-tuner's livepatch is just being applied or reverted; nothing was set; \
-             try again when `vhost-tuner module status` says that it is done"
-        ))),
-        Presence::None if change.needs_module() => Err(Failure::Unable(anyhow!(
-            "nothing was set: a stock vhost_net has no such setting as tx_batched or poll_peer; \
-             `vhost-tuner module livepatch` brings them without restarting a VM"
-        ))),
-        _ => Ok(()),
-    }
+fn summary(shown: &Shown, devices: usize) -> String {
+    let failed = shown.failures.len();
+    format!("{failed} of {devices} devices failed")
 }
 
-fn by_module(
-    device: &Device,
-    change: &module::Change,
-    presence: Presence,
-    dry_run: bool,
-    lister: &mut DeviceLister,
-) -> Result<Vec<Changed>, Failure> {
-    let report = if dry_run {
-        module::plan(device, change, presence)?
-    } else {
-        module::set(device, change, presence, lister)?
-    };
-    Ok(show::by_module(device, change, &report))
+/// The devices that are meant, each once.
+fn meant<'a>(options: &Options, inventory: &'a Inventory) -> Result<Vec<&'a Device>, TargetError> {
+    if options.all {
+        return Ok(inventory.devices.iter().collect());
+    }
+    let mut devices: Vec<&Device> = Vec::new();
+    for target in &options.targets {
+        for device in Target(target.clone()).resolve(inventory)? {
+            if devices.iter().all(|known| known.net != device.net) {
+                devices.push(device);
+            }
+        }
+    }
+    Ok(devices)
 }
 
-fn by_injection(
-    device: &Device,
-    change: knob::Change,
-    dry_run: bool,
-    lister: &mut DeviceLister,
-) -> Result<Vec<Changed>, Failure> {
-    if dry_run {
-        return Ok(show::planned(device, change));
-    }
-    match knob::set(device, change, lister) {
-        Ok(report) => Ok(show::injected(device, &report)),
-        Err(why) => Err(because(why)),
-    }
-}
-
-fn because(why: SetError) -> Failure {
-    match why {
-        SetError::Inject {
-            why: InjectError::Unsupported,
-            ..
-        } => Failure::Unable(why.into()),
-        why => Failure::Failed(why.into()),
+impl Failed {
+    fn new(device: &Device, why: &TurnError) -> Self {
+        Self {
+            vm: device.vm.name.clone(),
+            pid: device.pid,
+            fd: device.fd,
+            tap: device.tap.clone(),
+            reason: why.to_string(),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::options::tests::parse;
     use super::*;
+    use crate::inventory::device::tests::sample;
 
-    #[test]
-    fn settings_are_numbers_words_or_the_default() {
-        assert_eq!(tx_batched("1"), Ok(Setting::Own(1)));
-        assert_eq!(tx_batched("64"), Ok(Setting::Own(64)));
-        assert_eq!(tx_batched("default"), Ok(Setting::Follow));
-        for wrong in ["0", "65", "-1", "", "off"] {
-            assert!(tx_batched(wrong).is_err(), "{wrong}");
+    fn inventory() -> Inventory {
+        Inventory {
+            devices: vec![
+                sample(1, 100, 7, "web", "tap0"),
+                sample(2, 100, 8, "web", "tap1"),
+                sample(3, 200, 7, "db", "tap2"),
+            ],
+            notes: Vec::new(),
         }
-        assert_eq!(poll_peer("on"), Ok(Setting::Own(true)));
-        assert_eq!(poll_peer("off"), Ok(Setting::Own(false)));
-        assert_eq!(poll_peer("default"), Ok(Setting::Follow));
-        assert!(poll_peer("1").is_err());
+    }
+
+    fn found(targets: &[&str]) -> Result<Vec<u64>, TargetError> {
+        let arguments = [targets, &["--busyloop-rx", "1"]].concat();
+        let inventory = inventory();
+        let devices = meant(&parse(&arguments).unwrap(), &inventory)?;
+        Ok(devices.iter().map(|device| device.net).collect())
     }
 
     #[test]
-    fn a_stock_kernel_is_told_from_one_in_between() {
-        let busyloop = module::Change {
-            busyloop: knob::Change {
-                rx: Some(1),
-                tx: None,
-            },
-            ..module::Change::default()
-        };
-        let both = module::Change {
-            tx_batched: Some(Setting::Follow),
-            ..busyloop
-        };
-        assert!(fits(Presence::None, &busyloop).is_ok());
-        assert!(matches!(
-            fits(Presence::None, &both),
-            Err(Failure::Unable(_))
-        ));
-        for change in [busyloop, both] {
-            assert!(matches!(
-                fits(Presence::Transition, &change),
-                Err(Failure::Failed(_))
-            ));
-            assert!(fits(Presence::Livepatched, &change).is_ok());
-            assert!(fits(Presence::Replaced, &change).is_ok());
-        }
+    fn a_device_that_is_named_twice_is_meant_once() {
+        assert_eq!(found(&["web", "tap1", "100:7"]), Ok(vec![1, 2]));
+        assert_eq!(found(&["tap2", "web"]), Ok(vec![3, 1, 2]));
+        assert_eq!(found(&["--all"]), Ok(vec![1, 2, 3]));
+    }
+
+    #[test]
+    fn one_target_that_is_unknown_makes_all_of_them_an_error() {
+        let why = found(&["web", "mail"]).unwrap_err();
+        assert!(matches!(why, TargetError::Unknown { .. }));
     }
 }

@@ -11,14 +11,32 @@ use tuner_common::queue::TX;
 use crate::cli::{Output, write_json};
 use crate::inventory::Device;
 use crate::inventory::device::direction_name;
-use crate::knob::module::{self, Knob};
-use crate::knob::{self, Report};
+use crate::knob::module::Knob;
+use crate::knob::turn::Turned;
 
 #[derive(Serialize)]
 struct Document {
     schema: u32,
     dry_run: bool,
-    changes: Vec<Changed>,
+    #[serde(flatten)]
+    shown: Shown,
+}
+
+/// What was done and what was not.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Shown {
+    pub(super) changes: Vec<Changed>,
+    pub(super) failures: Vec<Failed>,
+}
+
+/// A device that was not set.
+#[derive(Debug, Serialize)]
+pub(super) struct Failed {
+    pub(super) vm: String,
+    pub(super) pid: u32,
+    pub(super) fd: u32,
+    pub(super) tap: Option<String>,
+    pub(super) reason: String,
 }
 
 /// One knob of one device.
@@ -64,43 +82,15 @@ impl fmt::Display for Value {
     }
 }
 
-/// What injection would set.
-pub(super) fn planned(device: &Device, change: knob::Change) -> Vec<Changed> {
-    [0, 1]
-        .into_iter()
-        .filter_map(|direction| {
-            let before = device.rings[direction as usize].ring.timeout;
-            let after = change.of(direction)?;
-            Some(timeout(device, "inject", direction, before, after))
-        })
-        .collect()
-}
-
-/// What injection has set.
-pub(super) fn injected(device: &Device, report: &Report) -> Vec<Changed> {
-    report
-        .rings
-        .iter()
-        .map(|ring| Changed {
-            stopped_us: Some(report.stopped_ns as f64 / 1000.0),
-            thread: Some(report.tid),
-            ..timeout(device, "inject", ring.direction, ring.before, ring.after)
-        })
-        .collect()
-}
-
-/// What the module has set, or would.
-pub(super) fn by_module(
-    device: &Device,
-    change: &module::Change,
-    report: &module::Report,
-) -> Vec<Changed> {
-    let (before, after) = (&report.before, &report.after);
+/// What was set on a device, or would be.
+pub(super) fn changes(device: &Device, turned: &Turned) -> Vec<Changed> {
+    let backend = turned.backend.as_str();
+    let (before, after) = (&turned.before, &turned.after);
     let row = |knob| match knob {
         Knob::Busyloop { direction } => {
             let ring = direction as usize & 1;
             let (before, after) = (before.busyloop[ring], after.busyloop[ring]);
-            timeout(device, "module", direction, before, after)
+            timeout(device, backend, direction, before, after)
         }
         Knob::TxBatched => {
             let value = |knobs: &Knobs| Value::Number(knobs.tx_batched_now);
@@ -109,7 +99,7 @@ pub(super) fn by_module(
                 direction: Some(direction_name(TX)),
                 before_follows: follows(before),
                 after_follows: follows(after),
-                ..blank(device, "module", "tx_batched", value(before), value(after))
+                ..blank(device, backend, "tx_batched", value(before), value(after))
             }
         }
         Knob::PollPeer => {
@@ -118,11 +108,18 @@ pub(super) fn by_module(
             Changed {
                 before_follows: follows(before),
                 after_follows: follows(after),
-                ..blank(device, "module", "poll_peer", value(before), value(after))
+                ..blank(device, backend, "poll_peer", value(before), value(after))
             }
         }
     };
-    change.knobs().into_iter().map(row).collect()
+    let rows = turned.change.knobs().into_iter().map(row);
+    let stop = turned.stop;
+    rows.map(|row| Changed {
+        stopped_us: stop.map(|stop| stop.ns as f64 / 1000.0),
+        thread: stop.map(|stop| stop.tid),
+        ..row
+    })
+    .collect()
 }
 
 fn timeout(
@@ -168,17 +165,17 @@ fn blank(
 }
 
 /// Writes what was set, or would be.
-pub(super) fn show(output: Output, dry_run: bool, changes: Vec<Changed>) -> anyhow::Result<()> {
+pub(super) fn show(output: Output, dry_run: bool, shown: Shown) -> anyhow::Result<()> {
     if output.is_json() {
         let document = Document {
             schema: 1,
             dry_run,
-            changes,
+            shown,
         };
         return write_json(&document, output.json);
     }
     let mut out = std::io::stdout().lock();
-    for change in &changes {
+    for change in &shown.changes {
         writeln!(out, "{}", line(change, dry_run))?;
     }
     out.flush().context("standard output")
@@ -214,9 +211,11 @@ fn line(change: &Changed, dry_run: bool) -> String {
 mod tests {
     use super::*;
     use crate::inventory::device::tests::sample;
-    use crate::knob::module::Setting;
+    use crate::knob::backend::Backend;
+    use crate::knob::busyloop::Stop;
+    use crate::knob::module::{Change, Presence, Setting};
 
-    fn report() -> module::Report {
+    fn turned() -> Turned {
         let before = Knobs {
             busyloop: [0, 100],
             tx_batched: FOLLOW_TX_BATCHED,
@@ -233,19 +232,85 @@ mod tests {
             poll_peer_now: 1,
             ..before
         };
-        module::Report { before, after }
-    }
-
-    fn rows() -> Vec<Changed> {
-        let change = module::Change {
-            busyloop: knob::Change {
+        let change = Change {
+            busyloop: crate::knob::Change {
                 rx: Some(50),
                 tx: None,
             },
             tx_batched: Some(Setting::Own(8)),
             poll_peer: Some(Setting::Follow),
         };
-        by_module(&sample(1, 42, 7, "web", "tap0"), &change, &report())
+        Turned {
+            backend: Backend::Module(Presence::Replaced),
+            change,
+            before,
+            after,
+            stop: None,
+        }
+    }
+
+    fn rows() -> Vec<Changed> {
+        changes(&sample(1, 42, 7, "web", "tap0"), &turned())
+    }
+
+    #[test]
+    fn a_thread_that_stood_still_is_named_with_each_ring() {
+        let turned = Turned {
+            backend: Backend::Inject,
+            change: Change {
+                busyloop: crate::knob::Change {
+                    rx: Some(50),
+                    tx: Some(100),
+                },
+                ..Change::default()
+            },
+            stop: Some(Stop {
+                ns: 12_500,
+                tid: 43,
+            }),
+            ..turned()
+        };
+        let rows = changes(&sample(1, 42, 7, "web", "tap0"), &turned);
+        let said: Vec<_> = rows.iter().map(|row| line(row, false)).collect();
+        assert_eq!(said.len(), 2);
+        for line in said {
+            assert!(
+                line.ends_with("(thread 43 stood still for 12 µs)"),
+                "{line}"
+            );
+        }
+        assert_eq!(rows[0].backend, "inject");
+        assert_eq!(rows[0].stopped_us, Some(12.5));
+    }
+
+    #[test]
+    fn a_failure_has_its_device_and_its_reason() {
+        let shown = Shown {
+            changes: Vec::new(),
+            failures: vec![Failed {
+                vm: "web".to_owned(),
+                pid: 42,
+                fd: 7,
+                tap: None,
+                reason: "it ended".to_owned(),
+            }],
+        };
+        let document = Document {
+            schema: 1,
+            dry_run: false,
+            shown,
+        };
+        assert_eq!(
+            serde_json::to_value(&document).unwrap(),
+            serde_json::json!({
+                "schema": 1,
+                "dry_run": false,
+                "changes": [],
+                "failures": [
+                    {"vm": "web", "pid": 42, "fd": 7, "tap": null, "reason": "it ended"}
+                ],
+            })
+        );
     }
 
     #[test]

@@ -1,16 +1,52 @@
-//! Network devices over rtnetlink: name, kind, master, MTU and 64-bit counters.
+//! Network devices over rtnetlink: name, kind, master, MTU and 64-bit counters,
+//! in every network namespace that a known tap is in.
 //!
-//! Synchronous, one dump per call, in the network namespace of the calling
-//! thread. Only the attributes needed are decoded, each bounded by its own
-//! length: an attribute that a later kernel adds, lengthens or changes can
-//! neither fail the listing nor shift what stands beside it.
+//! Read once for each namespace, and from then on followed by what the kernel
+//! tells of links that come, go and change. Only the attributes needed are
+//! decoded, each bounded by its own length: an attribute that a later kernel
+//! adds, lengthens or changes can neither fail the listing nor shift what
+//! stands beside it.
 
-mod dump;
+mod links;
+mod message;
+mod namespace;
 mod parse;
+mod socket;
+mod table;
 
-pub use dump::{LinkError, links};
+pub use links::{Links, Place};
+pub use namespace::NamespaceError;
+pub use table::{Change, Changes, Table};
 
-use std::fmt;
+use std::{fmt, io};
+
+/// Why links are not known.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// A system call on the netlink socket failed.
+    #[error("{call} on a rtnetlink socket: {source}")]
+    Socket {
+        /// Which one.
+        call: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+    /// The kernel answered the request with an error.
+    #[error("the kernel refused a request about links: {source}")]
+    Refused {
+        /// What it said.
+        source: io::Error,
+    },
+    /// The kernel's answer breaks the rules of netlink(7).
+    #[error("what the kernel says about links cannot be read: {0}")]
+    Malformed(&'static str),
+    /// Links changed during every one of the attempts.
+    #[error(
+        "network devices came or went during each of {0} attempts to list them; the last \
+         list would have been incomplete"
+    )]
+    Unsettled(u32),
+}
 
 /// What kind of device a link is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -89,6 +125,8 @@ pub struct Link {
     /// Queues of a tun or tap, where the kernel tells (since 4.20, multiqueue
     /// devices only).
     pub queues: Option<u32>,
+    /// Of these, queues that are turned off; they are not in [`Link::queues`].
+    pub disabled_queues: Option<u32>,
     /// The bridge, bond or virtual router it belongs to.
     pub master: Option<u32>,
     /// MTU, bytes.

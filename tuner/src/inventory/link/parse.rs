@@ -17,21 +17,47 @@ const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_TUN_TYPE: u16 = 3;
 const IFLA_TUN_NUM_QUEUES: u16 = 8;
+const IFLA_TUN_NUM_DISABLED_QUEUES: u16 = 9;
+
+/// `struct if_stats_msg`: family, padding, index, filter mask.
+const STATS_HEADER: usize = 12;
+const IFLA_STATS_LINK_64: u16 = 1;
 
 const IFF_UP: u32 = 0x1;
 const IFF_RUNNING: u32 = 0x40;
 /// Value of `IFLA_TUN_TYPE` for a tap.
 const IFF_TAP: u8 = 2;
 
+/// Index of the link that an `RTM_NEWLINK` or `RTM_DELLINK` message is about.
+/// `None` when it is about a link's part in something else: a bridge tells with
+/// the same messages that a port came or went.
+pub(super) fn index(payload: &[u8]) -> Option<u32> {
+    let header = payload.get(..HEADER)?;
+    (i32::from(header[0]) == libc::AF_UNSPEC).then_some(u32_at(header, 4)?)
+}
+
+/// Index and counters from the payload of an `RTM_NEWSTATS` message.
+pub(super) fn counters(payload: &[u8]) -> Option<(u32, LinkStats)> {
+    let ifindex = u32_at(payload, 4)?;
+    let mut found = None;
+    each(payload.get(STATS_HEADER..)?, |kind, value| {
+        if kind == IFLA_STATS_LINK_64 {
+            found = stats(value);
+        }
+    });
+    Some((ifindex, found?))
+}
+
 /// Parses the payload of an `RTM_NEWLINK` message; `None` when it is too short
-/// to name a device.
+/// to name a device, or as for [`index`].
 pub(super) fn link(payload: &[u8]) -> Option<Link> {
     let header = payload.get(..HEADER)?;
     let mut link = Link {
-        ifindex: u32_at(header, 4)?,
+        ifindex: index(payload)?,
         name: String::new(),
         kind: LinkKind::None,
         queues: None,
+        disabled_queues: None,
         master: None,
         mtu: None,
         up: u32_at(header, 8)? & IFF_UP != 0,
@@ -71,6 +97,7 @@ fn info(link: &mut Link, value: &[u8]) {
         each(data, |inner, value| match inner {
             IFLA_TUN_TYPE if value.first() == Some(&IFF_TAP) => link.kind = LinkKind::Tap,
             IFLA_TUN_NUM_QUEUES => link.queues = u32_at(value, 0),
+            IFLA_TUN_NUM_DISABLED_QUEUES => link.disabled_queues = u32_at(value, 0),
             _ => {}
         });
     }
@@ -121,8 +148,21 @@ fn text(value: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// Payload of a message about a link that has nothing but a name.
+    pub(in super::super) fn payload(family: u8, ifindex: u32, name: &str) -> Vec<u8> {
+        let mut bytes = vec![family, 0, 0, 0];
+        bytes.extend(ifindex.to_ne_bytes());
+        bytes.extend([0; 8]);
+        bytes.extend(u16::try_from(name.len() + 5).unwrap().to_ne_bytes());
+        bytes.extend(IFLA_IFNAME.to_ne_bytes());
+        bytes.extend(name.as_bytes());
+        bytes.push(0);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
 
     /// `RTM_NEWLINK` payload for a multiqueue tap that is up, has one queue
     /// open and belongs to a bridge; captured on Linux 6.18 without the
@@ -144,6 +184,7 @@ mod tests {
                 name: "tap7".into(),
                 kind: LinkKind::Tap,
                 queues: Some(1),
+                disabled_queues: Some(0),
                 master: Some(2),
                 mtu: Some(1500),
                 up: true,
@@ -179,6 +220,27 @@ mod tests {
         assert_eq!((stats.rx_packets, stats.tx_packets), (1, 2));
         assert_eq!((stats.rx_dropped, stats.tx_dropped), (7, 8));
         assert_eq!(link(&message).unwrap().kind, LinkKind::None);
+    }
+
+    #[test]
+    fn what_a_bridge_tells_of_its_ports_is_no_link() {
+        let port = payload(libc::AF_BRIDGE as u8, 5, "tap5");
+        assert_eq!(link(&port), None);
+        assert_eq!(index(&port), None);
+        assert_eq!(index(&payload(0, 5, "tap5")), Some(5));
+    }
+
+    #[test]
+    fn counters_of_a_link_are_read_from_an_answer_of_their_own() {
+        let mut message = vec![0; STATS_HEADER];
+        message[4] = 9;
+        message.extend((4 + 24 * 8u16).to_ne_bytes());
+        message.extend(IFLA_STATS_LINK_64.to_ne_bytes());
+        message.extend((1..=24u64).flat_map(u64::to_ne_bytes));
+        let (ifindex, stats) = counters(&message).unwrap();
+        assert_eq!((ifindex, stats.tx_dropped), (9, 8));
+        assert_eq!(counters(&message[..STATS_HEADER + 40]), None);
+        assert_eq!(counters(&message[..3]), None);
     }
 
     #[test]

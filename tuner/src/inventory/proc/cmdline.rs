@@ -46,17 +46,27 @@ pub struct VmName {
     pub vmm: Vmm,
 }
 
+impl VmName {
+    /// The name of process `pid`, whose command name is `comm`; that alone
+    /// where the command line is hidden or the process has ended.
+    #[must_use]
+    pub fn of(pid: i32, comm: &str) -> Self {
+        let cmdline = read(&PathBuf::from(format!("/proc/{pid}/cmdline")));
+        vm_name_from(&cmdline.unwrap_or_default(), comm)
+    }
+}
+
 /// Reads the name of process `pid` from `/proc/PID/cmdline` and
 /// `/proc/PID/stat`. Both are readable for everybody unless procfs is mounted
-/// with `hidepid`.
+/// with `hidepid`, and both are those of the process whatever mount namespace it
+/// is in.
 ///
 /// # Errors
 ///
 /// [`ProcError::Gone`] when the process has ended.
 pub fn vm_name(pid: i32) -> Result<VmName, ProcError> {
     let comm = ProcStat::of_process(pid)?.comm;
-    let cmdline = read(&PathBuf::from(format!("/proc/{pid}/cmdline")))?;
-    Ok(vm_name_from(&cmdline, &comm))
+    Ok(VmName::of(pid, &comm))
 }
 
 /// Finds the name in a command line, NUL between arguments as in
@@ -67,24 +77,29 @@ pub fn vm_name_from(cmdline: &[u8], comm: &str) -> VmName {
         .split(|&byte| byte == 0)
         .map(String::from_utf8_lossy)
         .collect();
+    // Managers may start a program under another name (`exec -a microvm@web1`),
+    // and some systems wrap it (`.qemu-system-x86_64-wrapped`).
     let program = args.first().map_or("", |arg| base_name(arg));
-    let (vmm, name) = if comm == "vhost-lab" || program == "vhost-lab" {
+    let is = |known: fn(&str) -> bool| known(program) || known(comm.trim_start_matches('.'));
+    let last = |names: &[&str]| options(&args, names).next_back().map(str::to_owned);
+    let (vmm, name) = if is(|program| program == "vhost-lab") {
         (Vmm::Lab, None)
-    } else if is_qemu(program) {
-        (
-            Vmm::Qemu,
-            option(&args, &["-name", "--name"]).and_then(qemu_name),
-        )
-    } else if program == "cloud-hypervisor" {
-        let socket = option(&args, &["--api-socket"]);
-        (Vmm::CloudHypervisor, socket.and_then(socket_stem))
-    } else if program == "crosvm" {
-        (Vmm::Crosvm, option(&args, &["--name"]).map(str::to_owned))
+    } else if is(is_qemu) {
+        // Several are put together, and the last name counts.
+        let names = options(&args, &["-name", "--name"]);
+        (Vmm::Qemu, names.filter_map(qemu_name).next_back())
+    } else if is(is_cloud_hypervisor) {
+        let socket = options(&args, &["--api-socket"]).next_back();
+        (Vmm::CloudHypervisor, socket.and_then(socket_name))
+    } else if is(|program| program == "crosvm") {
+        let socket = || options(&args, &["--socket", "-s"]).next_back();
+        let name = last(&["--name"]).or_else(|| socket().and_then(socket_name));
+        (Vmm::Crosvm, name)
     } else if has_virtio_user(&args) {
-        let prefix = option(&args, &["--file-prefix"]).map(str::to_owned);
-        (Vmm::Dpdk, prefix)
+        (Vmm::Dpdk, last(&["--file-prefix"]))
     } else {
-        (Vmm::Other, None)
+        // Kata's own VMM, StratoVirt, kvmtool and others agree on these.
+        (Vmm::Other, last(&["--name", "-name", "--id", "-id"]))
     };
     VmName {
         name: name
@@ -105,20 +120,27 @@ fn is_qemu(program: &str) -> bool {
     program.starts_with("qemu-system-") || matches!(program, "qemu-kvm" | "kvm" | "qemu")
 }
 
-/// Value of the last option called one of `names`, given as `--x value` or as
-/// `--x=value`. The last one counts, as it does for the programs themselves.
-fn option<'a>(args: &'a [Cow<'_, str>], names: &[&str]) -> Option<&'a str> {
-    let mut found = None;
-    for (at, arg) in args.iter().enumerate().skip(1) {
-        for name in names {
-            match arg.strip_prefix(name) {
-                Some("") => found = args.get(at + 1).map(AsRef::as_ref),
-                Some(rest) => found = rest.strip_prefix('=').or(found),
-                None => {}
-            }
-        }
-    }
-    found
+/// `cloud-hypervisor`, also as the kernel cuts it off, and the builds of it that
+/// are released under longer names (`cloud-hypervisor-static`).
+fn is_cloud_hypervisor(program: &str) -> bool {
+    program.starts_with("cloud-hypervisor") || program == "cloud-hyperviso"
+}
+
+/// Values of the options called one of `names`, given as `--x value` or as
+/// `--x=value`, in order. Mostly the last one counts.
+fn options<'a>(
+    args: &'a [Cow<'_, str>],
+    names: &[&str],
+) -> impl DoubleEndedIterator<Item = &'a str> {
+    args.iter()
+        .enumerate()
+        .skip(1)
+        .filter_map(move |(at, arg)| {
+            names.iter().find_map(|name| match arg.strip_prefix(name)? {
+                "" => args.get(at + 1).map(AsRef::as_ref),
+                rest => rest.strip_prefix('='),
+            })
+        })
 }
 
 /// QEMU's `-name [guest=]NAME[,process=…][,debug-threads=on]`; a comma inside
@@ -154,9 +176,24 @@ fn split_doubled(value: &str) -> Vec<String> {
     parts
 }
 
-/// Cloud Hypervisor has no name for a VM; managers name its API socket after
-/// it: `/run/vms/web1.sock` or `path=/run/vms/web1.sock`.
-fn socket_stem(value: &str) -> Option<String> {
+/// File names of sockets that managers give to all their VMs alike; the folder
+/// then is the VM's: `/run/vc/vm/ID/clh-api.sock` of Kata, for one.
+const ALIKE: [&str; 6] = [
+    "api",
+    "api-socket",
+    "ch-api",
+    "clh-api",
+    "crosvm",
+    "crosvm_control",
+];
+
+/// Folders that are nobody's in particular.
+const SHARED: [&str; 3] = ["tmp", "run", ""];
+
+/// Cloud Hypervisor has no name for a VM, nor had crosvm for long; managers name
+/// its control socket after it: `/run/vms/web1.sock` or
+/// `path=/run/vms/web1.sock`.
+fn socket_name(value: &str) -> Option<String> {
     let path = value
         .split(',')
         .find_map(|part| part.strip_prefix("path="))
@@ -166,7 +203,13 @@ fn socket_stem(value: &str) -> Option<String> {
     }
     let file = base_name(path);
     let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
-    (!stem.is_empty()).then(|| stem.to_owned())
+    let folder = path.rsplit('/').nth(1).unwrap_or("");
+    let name = if ALIKE.contains(&stem) && !SHARED.contains(&folder) {
+        folder
+    } else {
+        stem
+    };
+    (!name.is_empty()).then(|| name.to_owned())
 }
 
 /// Whether a DPDK `--vdev` makes a virtio-user port.
@@ -212,6 +255,20 @@ mod tests {
                 "qemu-system-x86",
             ),
             ("qemu-system-x86_64 -name", "qemu-system-x86"),
+            (
+                "/opt/kata/bin/qemu-system-x86_64 -name \
+                 sandbox-41cb92475d2d,debug-threads=on -uuid e62392aa",
+                "sandbox-41cb92475d2d",
+            ),
+            (
+                "qemu-system-x86_64 -name web -name debug-threads=on -m 1G",
+                "web",
+            ),
+            (
+                "qemu-system-x86_64 -name guest=first -name guest=second",
+                "second",
+            ),
+            ("microvm@web1 -name web1 -M microvm -netdev tap", "web1"),
         ] {
             let expected = (expected.to_owned(), Vmm::Qemu);
             assert_eq!(name(cmdline, "qemu-system-x86"), expected, "{cmdline}");
@@ -243,6 +300,48 @@ mod tests {
             ),
             ("crosvm run --cpus 4", "comm", Vmm::Crosvm),
             (
+                "/usr/bin/crosvm run -s /run/vm/termina.sock --net tap-fd=12,vhost-net",
+                "termina",
+                Vmm::Crosvm,
+            ),
+            (
+                "cloud-hypervisor-static --api-socket=/vm/vm4k2/ch-api.sock --net tap=tap0",
+                "vm4k2",
+                Vmm::CloudHypervisor,
+            ),
+            (
+                "/opt/kata/bin/cloud-hypervisor --api-socket /run/vc/vm/9f3c/clh-api.sock -v",
+                "9f3c",
+                Vmm::CloudHypervisor,
+            ),
+            (
+                "cloud-hypervisor --api-socket /tmp/ch-api.sock",
+                "ch-api",
+                Vmm::CloudHypervisor,
+            ),
+            (
+                "cloud-hypervisor --kernel vmlinux --net tap=,mac=,ip=,mask=",
+                "comm",
+                Vmm::CloudHypervisor,
+            ),
+            (
+                "/opt/kata/bin/containerd-shim-kata-v2 -namespace k8s.io -address \
+                 /run/containerd/containerd.sock -id 41cb92475d2d -debug",
+                "41cb92475d2d",
+                Vmm::Other,
+            ),
+            (
+                "/usr/bin/stratovirt -name web1 -machine q35 -netdev tap,id=net0,vhost=on",
+                "web1",
+                Vmm::Other,
+            ),
+            (
+                "lkvm run --name guest-7 --network mode=tap,vhost=1",
+                "guest-7",
+                Vmm::Other,
+            ),
+            ("/usr/bin/vpp -c /etc/vpp/startup.conf", "comm", Vmm::Other),
+            (
                 "dpdk-testpmd -l 0-1 --vdev=virtio_user0,path=/dev/vhost-net,queues=2 --file-prefix=pg",
                 "pg",
                 Vmm::Dpdk,
@@ -264,6 +363,19 @@ mod tests {
             );
         }
         assert_eq!(name("/tmp/x", "vhost-lab"), ("vhost-lab".into(), Vmm::Lab));
+        // Under another name, as some managers start them; the kernel cuts the
+        // program's own off after 15 bytes.
+        for (cmdline, comm, vmm) in [
+            (
+                "microvm@db --api-socket db.sock",
+                "cloud-hyperviso",
+                Vmm::CloudHypervisor,
+            ),
+            ("microvm@db -name db", ".qemu-system-x8", Vmm::Qemu),
+            ("microvm@db --name db", "crosvm", Vmm::Crosvm),
+        ] {
+            assert_eq!(name(cmdline, comm), ("db".to_owned(), vmm), "{cmdline}");
+        }
     }
 
     #[test]

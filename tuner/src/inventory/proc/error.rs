@@ -16,8 +16,8 @@ pub enum ProcError {
     },
     /// The file is hidden from us (`EACCES`, `EPERM`).
     #[error(
-        "{path}: not allowed; this file of another user's process can be read by root \
-         or with CAP_SYS_PTRACE only"
+        "{path}: not allowed; this file of another user's process can be read by root, or with \
+         CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, only"
     )]
     Hidden {
         /// The file that was read.

@@ -22,7 +22,19 @@ pub use status::ProcStatus;
 pub use tun::{tun_name, tun_name_from};
 pub use worker::{CpuPolicy, WorkerFacts, cgroup_from, schedstat, schedstat_from};
 
-use std::{fs, path::Path};
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
+
+/// Inode number of the pid namespace that every other one is inside
+/// (`PROC_PID_INIT_INO`), fixed in the kernel.
+const FIRST_PID_NAMESPACE: u64 = 0xeffffffc;
+
+/// True if this process is in the first pid namespace, where its numbers for
+/// processes and threads are the kernel's own.
+#[must_use]
+pub fn in_first_pid_namespace() -> bool {
+    // Where it cannot be told, it is nearly always so.
+    fs::metadata("/proc/self/ns/pid").map_or(true, |meta| meta.ino() == FIRST_PID_NAMESPACE)
+}
 
 /// Reads one procfs file whole.
 ///

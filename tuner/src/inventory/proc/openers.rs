@@ -37,7 +37,7 @@ impl Openers {
         (self.hidden > 0).then(|| {
             format!(
                 "the open files of {} process{} are hidden from this user, so devices may be \
-                 missing: run as root or with CAP_SYS_PTRACE",
+                 missing: run as root, or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH",
                 self.hidden,
                 if self.hidden == 1 { "" } else { "es" }
             )
@@ -84,7 +84,11 @@ pub fn vhost_net_openers_under(proc: &Path) -> Result<Openers, ProcError> {
 }
 
 fn opener(process: &Path, pid: i32) -> Result<Option<Opener>, ProcError> {
-    let start_time = ProcStat::from_text(&read_text(&process.join("stat"))?)?.start_time;
+    let stat = ProcStat::from_text(&read_text(&process.join("stat"))?)?;
+    if stat.is_kthread() {
+        // It has no files, though they are hidden like everybody's.
+        return Ok(None);
+    }
     let dir = process.join("fd");
     let entries = fs::read_dir(&dir).map_err(|source| ProcError::reading(&dir, source))?;
     let mut fds: Vec<i32> = entries
@@ -95,7 +99,7 @@ fn opener(process: &Path, pid: i32) -> Result<Option<Opener>, ProcError> {
     fds.sort_unstable();
     Ok((!fds.is_empty()).then_some(Opener {
         pid,
-        start_time,
+        start_time: stat.start_time,
         fds,
     }))
 }

@@ -16,7 +16,7 @@ const PF_IO_WORKER: u64 = 0x10;
 /// vhost workers are.
 const PF_USER_WORKER: u64 = 0x4000;
 /// `PF_KTHREAD`: a plain kernel thread.
-pub(super) const PF_KTHREAD: u64 = 0x0020_0000;
+const PF_KTHREAD: u64 = 0x0020_0000;
 
 /// What a thread is doing, the letter of proc(5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,6 +162,11 @@ impl ProcStat {
             user_ns: self.utime_ticks.saturating_mul(clock_tick_ns()),
             system_ns: self.stime_ticks.saturating_mul(clock_tick_ns()),
         }
+    }
+
+    /// Whether it is a thread of the kernel itself, in no process of user space.
+    pub fn is_kthread(&self) -> bool {
+        self.flags & PF_KTHREAD != 0
     }
 
     /// Whether this thread never runs in user mode: a kernel thread, or a

@@ -100,7 +100,7 @@ impl WorkerFacts {
         let sched = extra("schedstat").and_then(|text| schedstat_from(&text));
         Ok(Self {
             tid,
-            in_process: stat.flags & super::stat::PF_KTHREAD == 0,
+            in_process: !stat.is_kthread(),
             run_ns: sched.map_or(times.user_ns + times.system_ns, |(run, _)| run),
             wait_ns: sched.map(|(_, wait)| wait),
             allowed_cpus: status.allowed_cpus,

@@ -109,6 +109,9 @@ pub use vring::{
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::X86_64;
 
+/// True on the processors that this is written for.
+pub const IMPLEMENTED: bool = cfg!(target_arch = "x86_64");
+
 /// Nothing is ever under way where nothing is implemented.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn in_flight() -> usize {

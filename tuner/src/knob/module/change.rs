@@ -28,7 +28,7 @@ pub struct Change {
 }
 
 /// A knob by its name in the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Knob {
     /// The busyloop timeout of a ring.
     Busyloop {
@@ -39,6 +39,34 @@ pub enum Knob {
     TxBatched,
     /// Whether a poll watches the other direction too.
     PollPeer,
+}
+
+impl Knob {
+    /// The knob's own value, as the module numbers it.
+    #[must_use]
+    pub fn of(self, knobs: &Knobs) -> u32 {
+        match self {
+            Self::Busyloop { direction } => knobs.busyloop[direction as usize & 1],
+            Self::TxBatched => knobs.tx_batched,
+            Self::PollPeer => knobs.poll_peer,
+        }
+    }
+
+    /// True for a knob that only the module has.
+    #[must_use]
+    pub fn needs_module(self) -> bool {
+        !matches!(self, Self::Busyloop { .. })
+    }
+
+    /// The direction that it belongs to; none for both.
+    #[must_use]
+    pub fn direction(self) -> Option<u32> {
+        match self {
+            Self::Busyloop { direction } => Some(direction),
+            Self::TxBatched => Some(TX),
+            Self::PollPeer => None,
+        }
+    }
 }
 
 impl fmt::Display for Knob {
@@ -70,6 +98,35 @@ impl Change {
             .chain(self.tx_batched.map(|_| Knob::TxBatched))
             .chain(self.poll_peer.map(|_| Knob::PollPeer))
             .collect()
+    }
+
+    /// What it asks for, as the module numbers it.
+    #[must_use]
+    pub fn asked(&self) -> Vec<(Knob, u32)> {
+        let request = self.request();
+        let knobs = self.knobs().into_iter();
+        knobs.map(|knob| (knob, knob.of(&request))).collect()
+    }
+
+    /// Has it ask for a value of a knob, as the module numbers it.
+    pub fn ask(&mut self, knob: Knob, value: u32) {
+        match knob {
+            Knob::Busyloop { direction: RX } => self.busyloop.rx = Some(value),
+            Knob::Busyloop { .. } => self.busyloop.tx = Some(value),
+            Knob::TxBatched => {
+                self.tx_batched = Some(match value {
+                    FOLLOW_TX_BATCHED => Setting::Follow,
+                    own => Setting::Own(own),
+                });
+            }
+            Knob::PollPeer => {
+                self.poll_peer = Some(match value {
+                    0 => Setting::Own(false),
+                    1 => Setting::Own(true),
+                    _ => Setting::Follow,
+                });
+            }
+        }
     }
 
     /// The change as the module takes it.
@@ -107,18 +164,9 @@ impl Change {
     pub fn unmet(&self, found: &Knobs) -> Option<(Knob, u32, u32)> {
         let asked = self.request();
         self.knobs().into_iter().find_map(|knob| {
-            let (wanted, there) = (raw(&asked, knob), raw(found, knob));
+            let (wanted, there) = (knob.of(&asked), knob.of(found));
             (wanted != there).then_some((knob, wanted, there))
         })
-    }
-}
-
-/// A knob's own value, as the module numbers it.
-fn raw(knobs: &Knobs, knob: Knob) -> u32 {
-    match knob {
-        Knob::Busyloop { direction } => knobs.busyloop[direction as usize & 1],
-        Knob::TxBatched => knobs.tx_batched,
-        Knob::PollPeer => knobs.poll_peer,
     }
 }
 
@@ -167,6 +215,22 @@ mod tests {
         .request();
         assert_eq!(request.set, set::TX_BATCHED | set::POLL_PEER);
         assert_eq!((request.tx_batched, request.poll_peer), (0, 2));
+    }
+
+    #[test]
+    fn what_is_asked_for_by_number_is_what_is_asked_for_by_name() {
+        let following = Change {
+            tx_batched: Some(Setting::Follow),
+            poll_peer: Some(Setting::Follow),
+            ..Change::default()
+        };
+        for change in [everything(), following, Change::default()] {
+            let mut again = Change::default();
+            for (knob, value) in change.asked() {
+                again.ask(knob, value);
+            }
+            assert_eq!(again, change);
+        }
     }
 
     #[test]

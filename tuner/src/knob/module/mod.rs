@@ -80,42 +80,65 @@ pub fn read(device: &Device, presence: Presence) -> Result<Knobs, ModuleError> {
     open(device, presence)?.knobs()
 }
 
-/// Sets all that is asked of a device or nothing, and reads it back.
-///
-/// # Errors
-/// See [`SetError`].
-pub fn set(
-    device: &Device,
-    change: &Change,
-    presence: Presence,
-    lister: &mut DeviceLister,
-) -> Result<Report, SetError> {
-    let what = || Name(device).to_string();
-    let refused = |why| SetError::Refused { what: what(), why };
-    let handle = open(device, presence).map_err(refused)?;
-    if !is_of(&handle, device, lister).map_err(|why| SetError::Unknown {
-        what: what(),
-        why: Box::new(why),
-    })? {
-        return Err(SetError::Ended(what()));
-    }
-    let before = handle.knobs().map_err(refused)?;
-    handle.set(change).map_err(refused)?;
-    let after = handle
-        .knobs()
-        .map_err(|why| SetError::Unread { what: what(), why })?;
-    if let Some((knob, wanted, found)) = change.unmet(&after) {
-        return Err(SetError::Different {
-            what: what(),
-            knob,
-            wanted,
-            found,
-        });
-    }
-    Ok(Report { before, after })
+/// A descriptor of a device that was found to be of this very device, and what
+/// is set. For the next few calls only.
+pub(super) struct Opened {
+    handle: Handle,
+    what: String,
+    /// What is set.
+    pub(super) before: Knobs,
 }
 
-/// What [`set`] would do.
+impl Opened {
+    /// Borrows the descriptor.
+    pub(super) fn open(
+        device: &Device,
+        presence: Presence,
+        lister: &mut DeviceLister,
+    ) -> Result<Self, SetError> {
+        let what = || Name(device).to_string();
+        let refused = |why| SetError::Refused { what: what(), why };
+        let handle = open(device, presence).map_err(refused)?;
+        if !is_of(&handle, device, lister).map_err(|why| SetError::Unknown {
+            what: what(),
+            why: Box::new(why),
+        })? {
+            return Err(SetError::Ended(what()));
+        }
+        Ok(Self {
+            before: handle.knobs().map_err(refused)?,
+            handle,
+            what: what(),
+        })
+    }
+
+    /// Sets all that is asked or nothing, and reads it back.
+    pub(super) fn set(self, change: &Change) -> Result<Report, SetError> {
+        let Self {
+            handle,
+            what,
+            before,
+        } = self;
+        if let Err(why) = handle.set(change) {
+            return Err(SetError::Refused { what, why });
+        }
+        let after = match handle.knobs() {
+            Ok(after) => after,
+            Err(why) => return Err(SetError::Unread { what, why }),
+        };
+        match change.unmet(&after) {
+            None => Ok(Report { before, after }),
+            Some((knob, wanted, found)) => Err(SetError::Different {
+                what,
+                knob,
+                wanted,
+                found,
+            }),
+        }
+    }
+}
+
+/// What a set would do.
 ///
 /// # Errors
 /// If the module cannot be asked.

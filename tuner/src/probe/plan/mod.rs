@@ -9,8 +9,8 @@ use tuner_common::layout::{ABSENT, Layout};
 use crate::inspect::Livepatch;
 use crate::inspect::kallsyms::{Kallsyms, Symbol};
 use crate::knob::module::LIVEPATCH;
-pub(crate) use wishes::POLLS;
 use wishes::{COPIED, WISHES, Wish, told_by};
+pub(crate) use wishes::{DEVICES, POLLS};
 
 /// A program and the function that it is to be attached to.
 #[derive(Clone, Debug, PartialEq, Eq)]

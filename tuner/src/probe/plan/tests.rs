@@ -6,6 +6,7 @@ const WANTED: &[&str] = &[
     "handle_tx",
     "vhost_net_busy_poll",
     "vhost_net_release",
+    "vhost_net_ioctl",
     "vhost_dev_init",
     "vhost_poll_queue",
     "vhost_add_used_and_signal_n",
@@ -23,6 +24,7 @@ ffffffffc0a00010 t vhost_net_busy_poll\t[vhost_net]
 ffffffffc0a00020 t handle_rx\t[vhost_net]
 ffffffffc0a00030 t handle_tx\t[vhost_net]
 ffffffffc0a00040 t vhost_net_release\t[vhost_net]
+ffffffffc0a00045 t vhost_net_ioctl\t[vhost_net]
 ffffffffc0b00010 t vhost_worker_queue\t[vhost]
 ffffffffc0b00020 t vhost_notify.constprop.0\t[vhost]
 ffffffffc0b00030 t vhost_add_used_and_signal_n\t[vhost]
@@ -84,12 +86,25 @@ fn an_ambiguous_name_is_only_tried_with_its_module() {
 }
 
 #[test]
+fn without_its_events_no_figure_is_lost_but_devices_have_to_be_listed() {
+    let text = DEBIAN_6_12.replace("vhost_net_ioctl", "somebody_elses_ioctl");
+    let plan = plan(&text, &Layout::default());
+    let refused: Vec<_> = plan.refused.iter().map(|r| r.program).collect();
+    assert_eq!(refused, ["control_return", "control_enter"]);
+    for refused in &plan.refused {
+        assert_eq!(refused.figures, ["devices"]);
+        assert!(!refused.essential);
+    }
+}
+
+#[test]
 fn returns_are_attached_before_entries() {
     let plan = plan(DEBIAN_6_12, &Layout::default());
     let at = |name| plan.points.iter().position(|p| p.program == name);
     assert!(at("tx_return") < at("tx_enter"));
     assert!(at("rx_return") < at("rx_enter"));
     assert!(at("poll_return") < at("poll_enter"));
+    assert!(at("control_return") < at("control_enter"));
 }
 
 fn attached(plan: &Plan) -> Vec<(&str, &str)> {

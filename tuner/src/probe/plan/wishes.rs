@@ -48,7 +48,9 @@ const OWN_SIDE: &[&str] = &[
     "spin_ns",
 ];
 pub(super) const CAP: &[&str] = &["flushes"];
-const NOTHING: &[&str] = &[];
+/// Stands for following what comes and goes by events; no figure of a queue.
+pub(crate) const DEVICES: &str = "devices";
+const EVENTS: &[&str] = &[DEVICES];
 
 /// What a program asks of a function.
 pub(super) struct Wish {
@@ -67,8 +69,8 @@ fn none(_: &Layout) -> Vec<u32> {
     Vec::new()
 }
 
-/// The first argument of the handlers, and the second of a release: their
-/// types allow no other order.
+/// The first argument of the handlers, and the second of a release and of an
+/// ioctl: their types allow no other order.
 fn fixed(_: &Layout) -> Vec<u32> {
     vec![0]
 }
@@ -94,7 +96,7 @@ impl Wish {
 }
 
 /// For every kernel.
-pub(super) const WISHES: [Wish; 13] = [
+pub(super) const WISHES: [Wish; 15] = [
     Wish::new("rx_return", "vhost_net", &["handle_rx"], none, true, RUNS),
     Wish::new("tx_return", "vhost_net", &["handle_tx"], none, true, RUNS),
     Wish::new(
@@ -165,7 +167,7 @@ pub(super) const WISHES: [Wish; 13] = [
         &["vhost_net_release"],
         fixed,
         false,
-        NOTHING,
+        EVENTS,
     ),
     Wish::new(
         "device_opened",
@@ -173,7 +175,23 @@ pub(super) const WISHES: [Wish; 13] = [
         &["vhost_dev_init"],
         fixed,
         false,
-        NOTHING,
+        EVENTS,
+    ),
+    Wish::new(
+        "control_return",
+        "vhost_net",
+        &["vhost_net_ioctl"],
+        none,
+        false,
+        EVENTS,
+    ),
+    Wish::new(
+        "control_enter",
+        "vhost_net",
+        &["vhost_net_ioctl"],
+        fixed,
+        false,
+        EVENTS,
     ),
     Wish::new("rx_enter", "vhost_net", &["handle_rx"], fixed, true, RUNS),
     Wish::new("tx_enter", "vhost_net", &["handle_tx"], fixed, true, RUNS),
@@ -202,8 +220,9 @@ pub(super) const fn told_by(module: &'static str) -> [Wish; 2] {
     ]
 }
 
-/// The livepatch has its own copy of the poll. Handlers and release, which it
-/// replaces, are still entered at the stock functions, where their probes sit.
+/// The livepatch has its own copy of the poll. Handlers, ioctl and release,
+/// which it replaces, are still entered at the stock functions, where their
+/// probes sit, and return there.
 pub(super) const COPIED: [Wish; 2] = [
     Wish::new(
         "poll_return",

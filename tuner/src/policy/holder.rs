@@ -1,0 +1,137 @@
+//! Who holds a knob: we, or an administrator.
+
+/// Values of ours that may still be on their way, at most.
+const UNSEEN: usize = 8;
+
+/// What is known of one knob's value.
+///
+/// After a change the old value may still be seen for a while: a vring's timeout
+/// is read when its handler runs. So a value is somebody else's only if it is
+/// neither the one seen before nor one that we set since.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Holder {
+    seen: Option<u32>,
+    /// Set by us and not seen yet, oldest first.
+    unseen: Vec<u32>,
+    aside: bool,
+}
+
+/// What a new reading means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// Nothing new.
+    Expected,
+    /// Somebody else set it, where we thought this was set.
+    Foreign(u32),
+}
+
+impl Holder {
+    /// Takes note of what is set.
+    pub(super) fn read(&mut self, value: u32) -> Reading {
+        let Some(before) = self.seen.replace(value) else {
+            return Reading::Expected;
+        };
+        if value == before {
+            return Reading::Expected;
+        }
+        if let Some(at) = self.unseen.iter().position(|ours| *ours == value) {
+            self.unseen.drain(..=at);
+            return Reading::Expected;
+        }
+        let ours = self.unseen.last().copied().unwrap_or(before);
+        self.unseen.clear();
+        if std::mem::replace(&mut self.aside, true) {
+            return Reading::Expected;
+        }
+        Reading::Foreign(ours)
+    }
+
+    /// What is in force: what we set last, or what was seen.
+    pub(super) fn value(&self) -> Option<u32> {
+        self.unseen.last().copied().or(self.seen)
+    }
+
+    /// We set it.
+    pub(super) fn set(&mut self, value: u32) {
+        if self.unseen.len() == UNSEEN {
+            self.unseen.remove(0);
+        }
+        self.unseen.push(value);
+    }
+
+    /// The last change was not made after all.
+    pub(super) fn failed(&mut self) {
+        self.unseen.pop();
+    }
+
+    /// Whether it is somebody else's.
+    pub(super) fn is_aside(&self) -> bool {
+        self.aside
+    }
+
+    /// Takes it in hand again.
+    pub(super) fn resume(&mut self) {
+        self.aside = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_change_may_be_seen_late() {
+        let mut holder = Holder::default();
+        assert_eq!(holder.read(0), Reading::Expected);
+        holder.set(50);
+        assert_eq!(holder.read(0), Reading::Expected);
+        holder.set(75);
+        assert_eq!(holder.value(), Some(75));
+        assert_eq!(holder.read(50), Reading::Expected);
+        assert_eq!(holder.value(), Some(75));
+        assert_eq!(holder.read(75), Reading::Expected);
+        assert_eq!(holder.read(75), Reading::Expected);
+        assert!(!holder.is_aside());
+    }
+
+    #[test]
+    fn anything_else_is_somebody_elses_and_said_once() {
+        let mut holder = Holder::default();
+        holder.read(0);
+        holder.set(50);
+        holder.read(50);
+        assert_eq!(holder.read(40), Reading::Foreign(50));
+        assert!(holder.is_aside());
+        assert_eq!(holder.read(30), Reading::Expected);
+        assert_eq!(holder.value(), Some(30));
+        holder.resume();
+        assert!(!holder.is_aside());
+        assert_eq!(holder.read(20), Reading::Foreign(30));
+    }
+
+    #[test]
+    fn also_before_we_ever_set_it() {
+        let mut holder = Holder::default();
+        holder.read(0);
+        assert_eq!(holder.read(64), Reading::Foreign(0));
+    }
+
+    #[test]
+    fn back_to_an_older_value_of_ours_is_somebody_elses() {
+        let mut holder = Holder::default();
+        holder.read(0);
+        holder.set(50);
+        holder.read(50);
+        assert_eq!(holder.read(0), Reading::Foreign(50));
+    }
+
+    #[test]
+    fn a_change_that_was_not_made_is_not_waited_for() {
+        let mut holder = Holder::default();
+        holder.read(0);
+        holder.set(50);
+        holder.failed();
+        assert_eq!(holder.value(), Some(0));
+        assert_eq!(holder.read(50), Reading::Foreign(0));
+    }
+}

@@ -1,0 +1,244 @@
+//! Decides what to set. Pure: what it saw and its configuration go in, decisions
+//! with reasons come out; the same looks give the same decisions.
+
+mod budget;
+mod check;
+pub mod config;
+mod cpus;
+mod decide;
+mod decision;
+mod guard;
+mod holder;
+mod learners;
+mod look;
+mod pace;
+mod pair;
+mod pattern;
+mod phases;
+mod profile;
+mod rule;
+mod verify;
+mod window;
+mod worth;
+
+use std::collections::BTreeMap;
+
+pub use check::ConfigError;
+pub use config::Config;
+pub use cpus::Cpus;
+pub use decision::{Basis, Decision, Knob, Notice, Reason, Way};
+pub use look::{Backend, Direction, Look, PairKey, PairLook, VringLook, WorkerLook};
+pub use profile::{Bounds, Profile, ProfileName, Profiles};
+
+use self::pair::{Common, Pair};
+use crate::model::Grid;
+
+/// Whether decisions are carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// They are, before the next look.
+    Act,
+    /// They are shown and nothing is set.
+    Advise,
+}
+
+/// What a look led to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// What to change.
+    pub decisions: Vec<Decision>,
+    /// What to tell.
+    pub notices: Vec<Notice>,
+    /// Pairs to look at again sooner than usual, with the time until then in
+    /// milliseconds.
+    pub again: Vec<(PairKey, f64)>,
+}
+
+/// The policy with all that it remembers.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    config: Config,
+    mode: Mode,
+    grid: Grid,
+    pairs: BTreeMap<PairKey, Pair>,
+    spin_price: f64,
+    over_budget: bool,
+}
+
+impl Policy {
+    /// A policy that has seen nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// The first number of the configuration that cannot be.
+    pub fn new(config: Config, mode: Mode) -> Result<Self, ConfigError> {
+        config.check()?;
+        let grid = Grid::new(&config.busyloop.candidates);
+        Ok(Self {
+            config,
+            mode,
+            grid,
+            pairs: BTreeMap::new(),
+            spin_price: 1.0,
+            over_budget: false,
+        })
+    }
+
+    /// Takes in a look and decides.
+    pub fn look(&mut self, look: &Look) -> Outcome {
+        let mut outcome = Outcome::default();
+        if look.complete {
+            let present: std::collections::BTreeSet<PairKey> =
+                look.pairs.iter().map(|pair| pair.key).collect();
+            self.pairs.retain(|key, _| present.contains(key));
+        }
+        for seen in &look.pairs {
+            let (config, grid) = (&self.config, &self.grid);
+            let pair = self
+                .pairs
+                .entry(seen.key)
+                .or_insert_with(|| Pair::new(config, grid, seen));
+            let common = Common {
+                config,
+                grid,
+                now_ns: look.at_ns,
+                spin_price: self.spin_price,
+            };
+            pair.add(&common, look, seen, &mut outcome.notices);
+        }
+        self.budget(look, &mut outcome.notices);
+        for seen in &look.pairs {
+            let common = Common {
+                config: &self.config,
+                grid: &self.grid,
+                now_ns: look.at_ns,
+                spin_price: self.spin_price,
+            };
+            if let Some(pair) = self.pairs.get_mut(&seen.key) {
+                pair.decide(&common, self.mode, seen.key, &mut outcome.decisions);
+            }
+        }
+        self.again(look, &mut outcome.again);
+        outcome
+    }
+
+    /// A decision could not be carried out.
+    pub fn failed(&mut self, decision: &Decision) {
+        let Some(pair) = self.pairs.get_mut(&decision.pair) else {
+            return;
+        };
+        match decision.knob {
+            Knob::BusyloopRx => pair.vrings[0].holder.failed(),
+            Knob::BusyloopTx => pair.vrings[1].holder.failed(),
+            Knob::TxBatched => {}
+        }
+    }
+
+    /// Takes a knob in hand again that somebody else had set.
+    pub fn resume(&mut self, key: PairKey, knob: Knob) {
+        let Some(pair) = self.pairs.get_mut(&key) else {
+            return;
+        };
+        match knob {
+            Knob::BusyloopRx => pair.vrings[0].holder.resume(),
+            Knob::BusyloopTx => pair.vrings[1].holder.resume(),
+            Knob::TxBatched => {}
+        }
+    }
+
+    /// Pairs that are remembered.
+    #[must_use]
+    pub fn pairs(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// CPU time, in cores, that is predicted to be spun away with what is set.
+    #[must_use]
+    pub fn predicted_spin_cores(&self) -> f64 {
+        let each = self.pairs.values().flat_map(|pair| {
+            Direction::ALL
+                .map(|direction| pair.spin_share(&self.grid, direction, pair.set(direction)))
+        });
+        each.sum()
+    }
+
+    fn common(&self, now_ns: u64) -> Common<'_> {
+        Common {
+            config: &self.config,
+            grid: &self.grid,
+            now_ns,
+            spin_price: self.spin_price,
+        }
+    }
+
+    /// Finds what spinning must cost for the budget to be kept.
+    fn budget(&mut self, look: &Look, notices: &mut Vec<Notice>) {
+        let Some(budget) = self.config.budget.spin_cores else {
+            return;
+        };
+        let present: std::collections::BTreeSet<PairKey> =
+            look.pairs.iter().map(|pair| pair.key).collect();
+        let predicted = |spin_price: f64| -> f64 {
+            let common = Common {
+                spin_price,
+                ..self.common(look.at_ns)
+            };
+            let of = |(key, pair): (&PairKey, &Pair), direction| {
+                let set = pair.set(direction);
+                let open = present.contains(key) && pair.may_change(&common, direction);
+                let plan = open.then(|| pair.plan(&common, direction)).flatten();
+                pair.spin_share(&self.grid, direction, plan.map_or(set, |plan| plan.to))
+            };
+            let pairs = self.pairs.iter();
+            pairs
+                .flat_map(|entry| Direction::ALL.map(|direction| of(entry, direction)))
+                .sum()
+        };
+        let price = budget::price(budget, self.spin_price, predicted);
+        let spin_cores = predicted(price);
+        let over = spin_cores > budget;
+        if over && !self.over_budget {
+            notices.push(Notice::OverBudget {
+                spin_cores,
+                budget_cores: budget,
+            });
+        }
+        self.over_budget = over;
+        self.spin_price = price;
+    }
+
+    /// Which pairs to look at again sooner than usual.
+    fn again(&mut self, look: &Look, again: &mut Vec<(PairKey, f64)>) {
+        let times = &self.config.look;
+        let mut losing: Vec<(f64, PairKey, f64)> = Vec::new();
+        for seen in &look.pairs {
+            let Some(pair) = self.pairs.get_mut(&seen.key) else {
+                continue;
+            };
+            let usual_ms = pair.look_s(&self.config) * 1e3;
+            let busyloop = &self.config.busyloop;
+            let is_new = |vring: &pair::Vring| vring.learners.is_new(busyloop);
+            if pair.vrings.iter().all(is_new) && pair.first_ms < usual_ms {
+                again.push((seen.key, pair.first_ms));
+                pair.first_ms *= 2.0;
+                continue;
+            }
+            if pair.backend != Backend::Module {
+                continue;
+            }
+            let lost: f64 = pair.vrings.iter().map(|v| v.learners.lost_share()).sum();
+            // What is lost grows with the time between looks, what looking costs
+            // falls with it; together they are least where both are the same.
+            let best_ms = (times.cost_us / 1e3 * usual_ms / lost).sqrt();
+            if best_ms < usual_ms {
+                losing.push((lost, seen.key, best_ms.max(times.shortest_ms)));
+            }
+        }
+        losing.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        losing.truncate(times.quick_pairs);
+        again.extend(losing.into_iter().map(|(_, key, ms)| (key, ms)));
+    }
+}
+
+#[cfg(test)]
+mod policy_tests;

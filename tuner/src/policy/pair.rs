@@ -1,0 +1,230 @@
+//! What is remembered of one queue pair.
+
+use super::config::Config;
+use super::guard::{Ban, Guard};
+use super::holder::{Holder, Reading};
+use super::learners::{Learners, Terms};
+use super::look::{Backend, Direction, Look, PairLook};
+use super::pace::{self, Pace};
+use super::profile::Bounds;
+use super::rule::Rule;
+use super::verify::{Back, Verify};
+use super::worth::Worth;
+use super::{Knob, Notice, Reason};
+use crate::model::{Curve, Grid};
+
+/// One vring.
+#[derive(Clone, Debug)]
+pub(super) struct Vring {
+    pub(super) learners: Learners,
+    pub(super) holder: Holder,
+    pub(super) pace: Pace,
+    /// Decisions so far.
+    pub(super) number: u64,
+    /// What was advised and not done, where nothing is set.
+    pub(super) advised: Option<u32>,
+    /// Whether this look's gaps are known and whole.
+    pub(super) whole: bool,
+    /// What a wake-up is worth, in nanoseconds.
+    pub(super) wake_ns: f64,
+}
+
+/// One queue pair.
+#[derive(Clone, Debug)]
+pub(super) struct Pair {
+    pub(super) vm: String,
+    pub(super) rule: Rule,
+    pub(super) backend: Backend,
+    pub(super) vrings: [Vring; 2],
+    pub(super) worth: Worth,
+    pub(super) guard: Guard,
+    pub(super) verify: Verify,
+    /// The last change is to be taken back.
+    pub(super) back: Option<Back>,
+    /// Left alone because a change was taken back.
+    pub(super) rests: bool,
+    /// Time to the next look, in milliseconds, while little is known.
+    pub(super) first_ms: f64,
+}
+
+/// What is to be set, and why.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Plan {
+    pub(super) to: u32,
+    pub(super) reason: Reason,
+}
+
+/// What all pairs have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Common<'a> {
+    pub(super) config: &'a Config,
+    pub(super) grid: &'a Grid,
+    pub(super) now_ns: u64,
+    /// What spinning is dearer by because of the budget, 1 or more.
+    pub(super) spin_price: f64,
+}
+
+impl Pair {
+    /// A pair that is seen for the first time.
+    pub(super) fn new(config: &Config, grid: &Grid, look: &PairLook) -> Self {
+        let vring = |direction| Vring {
+            learners: Learners::new(grid, &config.busyloop, look.vring(direction).timeout),
+            holder: Holder::default(),
+            pace: Pace::default(),
+            number: 0,
+            advised: None,
+            whole: false,
+            wake_ns: 0.0,
+        };
+        Self {
+            vm: look.vm.clone(),
+            rule: Rule::of(config, &look.vm),
+            backend: look.backend,
+            vrings: Direction::ALL.map(vring),
+            worth: Worth::default(),
+            guard: Guard::default(),
+            verify: Verify::new(grid),
+            back: None,
+            rests: false,
+            first_ms: config.look.first_ms,
+        }
+    }
+
+    /// Usual time between two looks, in seconds.
+    pub(super) fn look_s(&self, config: &Config) -> f64 {
+        match self.backend {
+            Backend::Module => config.look.module_ms / 1e3,
+            Backend::Inject | Backend::None => config.look.inject_ms / 1e3,
+        }
+    }
+
+    /// Takes in a look. Says so where somebody else turned a knob.
+    pub(super) fn add(
+        &mut self,
+        common: &Common<'_>,
+        look: &Look,
+        pair: &PairLook,
+        notices: &mut Vec<Notice>,
+    ) {
+        let Common { config, grid, .. } = *common;
+        self.backend = pair.backend;
+        let seconds = pair.interval_ns as f64 / 1e9;
+        let look_s = self.look_s(config);
+        self.worth.add(&config.wake, pair);
+        self.guard
+            .add(&config.guard, &pair.worker, (look.at_ns, seconds, look_s));
+        let mut curves: [Option<Curve>; 2] = [None, None];
+        for direction in Direction::ALL {
+            let at = direction as usize;
+            let seen = pair.vring(direction);
+            self.vrings[at].wake_ns = self.worth.of(&config.wake, &self.rule.profile, direction);
+            let terms = self.terms(common, direction);
+            let vring = &mut self.vrings[at];
+            if let Reading::Foreign(ours) = vring.holder.read(seen.timeout) {
+                notices.push(Notice::SteppedAside {
+                    vm: self.vm.clone(),
+                    pair: pair.key,
+                    knob: Knob::busyloop(direction),
+                    ours,
+                    theirs: seen.timeout,
+                });
+            }
+            let whole = look.lost == 0 && seen.missed == 0;
+            let gaps = seen.gaps.as_ref().filter(|_| whole);
+            vring.whole = gaps.is_some();
+            if let Some(gaps) = gaps {
+                let curve = Curve::of(grid, gaps);
+                let with = (grid, &config.busyloop);
+                vring.learners.add(with, &curve, seconds, &terms);
+                curves[at] = Some(curve);
+            }
+        }
+        let [rx, tx] = &curves;
+        let wake_ns = [self.vrings[0].wake_ns, self.vrings[1].wake_ns];
+        let gaps = [rx.as_ref(), tx.as_ref()];
+        self.verify.add(pair, gaps, wake_ns, look_s);
+        let set = Direction::ALL.map(|direction| self.set(direction));
+        let open = Direction::ALL.map(|direction| self.may_change(common, direction));
+        self.back = self.verify.judge(&config.verify, look.at_ns, set, open);
+        let [rx, tx] = &self.vrings;
+        let recent = [rx, tx].map(|vring| vring.learners.recent().curve());
+        self.rests = self.verify.rests(&config.verify, look.at_ns, recent);
+    }
+
+    /// What choosing depends on now.
+    pub(super) fn terms(&self, common: &Common<'_>, direction: Direction) -> Terms {
+        Terms {
+            wake_ns: self.vrings[direction as usize].wake_ns / common.spin_price,
+            bounds: self.rule.profile.timeout,
+            change_ns: pace::cost_ns(&common.config.change, self.backend),
+            look_s: self.look_s(common.config),
+        }
+    }
+
+    /// What is set.
+    pub(super) fn set(&self, direction: Direction) -> u32 {
+        self.vrings[direction as usize].holder.value().unwrap_or(0)
+    }
+
+    /// Whether a timeout may be changed at all now.
+    pub(super) fn may_change(&self, common: &Common<'_>, direction: Direction) -> bool {
+        let vring = &self.vrings[direction as usize];
+        let change = &common.config.change;
+        common.config.busyloop.enabled
+            && !self.rule.exclude
+            && !vring.holder.is_aside()
+            && vring.pace.allows(change, self.backend, common.now_ns)
+    }
+
+    /// What is to be set where a timeout may be changed: what is set already, or
+    /// another value with the reason for it.
+    pub(super) fn plan(&self, common: &Common<'_>, direction: Direction) -> Option<Plan> {
+        let vring = &self.vrings[direction as usize];
+        let set = self.set(direction);
+        let plan = |to, reason| (to != set).then_some(Plan { to, reason });
+        if let Some(pin) = self.rule.pin(direction) {
+            return plan(pin, Reason::Pinned);
+        }
+        match self.guard.ban(common.now_ns) {
+            Some(Ban::Contended) => return plan(0, Reason::Contended),
+            Some(Ban::Housekeeping) => return plan(0, Reason::Housekeeping),
+            None => {}
+        }
+        let bounds: Bounds = self.rule.profile.timeout;
+        if !bounds.hold(set) {
+            return plan(bounds.nearest(set), Reason::Bounds);
+        }
+        if !vring.whole {
+            return None;
+        }
+        // Where the budget is short, what was before may be more than it allows.
+        if let Some(back) = self.back.filter(|_| common.spin_price <= 1.0) {
+            return plan(back.old[direction as usize], Reason::WentBack);
+        }
+        if self.rests && common.spin_price <= 1.0 {
+            return None;
+        }
+        let choose = |common: &Common<'_>| {
+            let terms = self.terms(common, direction);
+            let busyloop = &common.config.busyloop;
+            vring.learners.choose(common.grid, busyloop, set, &terms)
+        };
+        let to = choose(common);
+        let free = Common {
+            spin_price: 1.0,
+            ..*common
+        };
+        if common.spin_price > 1.0 && choose(&free) != to {
+            plan(to, Reason::Budget)
+        } else {
+            plan(to, Reason::Cheapest(vring.learners.way()))
+        }
+    }
+
+    /// CPU time that a timeout would spin away, as a share of one core, by the
+    /// last few looks.
+    pub(super) fn spin_share(&self, grid: &Grid, direction: Direction, timeout: u32) -> f64 {
+        let recent = self.vrings[direction as usize].learners.recent();
+        recent.spin_share(grid, crate::model::curve::timeout_ns(timeout))
+    }
+}
