@@ -15,6 +15,7 @@ use crate::inventory::Target;
 use crate::model::Figures;
 use crate::model::figures::{Counters, Degraded};
 use crate::probe;
+use crate::probe::plan::DEVICES;
 
 /// How often to look, at least, whether our modules came or went.
 const FOLLOW: Duration = Duration::from_secs(1);
@@ -80,7 +81,11 @@ pub(super) fn run(options: Options) -> Outcome {
         .map_err(|why| Failure::Unable(anyhow!(why).context("nothing can be measured")))?;
     if !options.output.is_json() {
         for (figure, why) in watch.degraded() {
-            log::info!("{figure} is unknown: {why}");
+            if *figure == DEVICES {
+                log::info!("devices are listed every few seconds, not followed: {why}");
+            } else {
+                log::info!("{figure} is unknown: {why}");
+            }
         }
     }
     let target = options.target.clone().map(Target);

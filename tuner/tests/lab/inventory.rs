@@ -105,7 +105,9 @@ fn devices_that_are_not_running_are_shown_for_what_they_are() {
         assert_eq!(queue["worker_kthread"], kernel_is("6.1"));
         let queue = of(&kthreaded, direction);
         assert_eq!(queue["worker_kthread"], true, "{queue}");
-        let comm = format!("vhost-{}", std::process::id());
+        // Called after the thread that made this process the owner.
+        // SAFETY: takes nothing and cannot fail.
+        let comm = format!("vhost-{}", unsafe { libc::gettid() });
         assert_eq!(queue["worker_comm"].as_str(), Some(comm.as_str()));
         for (at, (device, _)) in pairs.iter().enumerate() {
             let queue = of(device, direction);
