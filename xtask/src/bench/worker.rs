@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 /// threads of the process; both are called `vhost-PID`.
 pub(super) fn workers(pid: u32) -> Result<Vec<i32>> {
     let name = format!("vhost-{pid}");
-    let mut found = threads(&format!("/proc/{pid}/task"))?;
+    let mut found = threads_of(pid)?;
     found.extend(threads("/proc")?);
     found.retain(|tid| {
         fs::read_to_string(format!("/proc/{tid}/comm")).is_ok_and(|comm| comm.trim() == name)
@@ -28,7 +28,7 @@ pub(super) fn pin_workers(pid: u32, cpu: usize) -> Result<()> {
 
 /// Keeps all threads that a process has now to these processors.
 pub(super) fn pin_process(pid: u32, cpus: &[usize]) -> Result<()> {
-    for tid in threads(&format!("/proc/{pid}/task"))? {
+    for tid in threads_of(pid)? {
         pin(tid, cpus).with_context(|| format!("pin a thread of process {pid}"))?;
     }
     Ok(())
@@ -37,6 +37,11 @@ pub(super) fn pin_process(pid: u32, cpus: &[usize]) -> Result<()> {
 /// Keeps the calling thread, and those it starts from now on, to these processors.
 pub(super) fn pin_self(cpus: &[usize]) -> Result<()> {
     pin(0, cpus).context("pin ourselves")
+}
+
+/// All threads that a process has now.
+pub(super) fn threads_of(pid: u32) -> Result<Vec<i32>> {
+    threads(&format!("/proc/{pid}/task"))
 }
 
 fn threads(dir: &str) -> Result<Vec<i32>> {

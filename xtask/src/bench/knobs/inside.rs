@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::{
     super::{machine::Machine, memory::InMemory, order::order},
     Plan,
-    measured::{Figure, Load, Measured, Operation},
+    measured::{Excess, Figure, Load, Measured, Operation},
     stops::Stops,
     table::Table,
     target::Target,
@@ -47,7 +47,13 @@ pub(crate) fn run(plan: &Plan) -> Result<()> {
     bench.ways.prepare(Way::Inject)?;
     let machine = Machine::here();
     let measured = bench.measured;
+    let excess = Load::ALL.map(|load| measured.excess(load).middle);
     println!("\n{}", Table { machine, measured });
+    ensure!(
+        excess.iter().all(|&middle| middle <= Excess::BOUND),
+        "`set` reports a longer stop than the kernel, by more than {} %",
+        Excess::BOUND * 100.0
+    );
     Ok(())
 }
 

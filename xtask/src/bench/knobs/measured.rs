@@ -33,17 +33,40 @@ pub(super) struct Operation {
     pub(super) done: Done,
 }
 
+/// By how much `set` reports more than the kernel, as a share of the kernel's
+/// time: the median of the rounds and the most.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Excess {
+    pub(super) middle: f64,
+    pub(super) most: f64,
+}
+
+impl Excess {
+    /// What is allowed in the median.
+    pub(super) const BOUND: f64 = 0.1;
+}
+
 /// A figure of a set, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Figure {
     Longest,
     Together,
     Span,
+    Worker,
     Command,
 }
 
 impl Figure {
-    pub(super) const ALL: [Self; 4] = [Self::Longest, Self::Together, Self::Span, Self::Command];
+    pub(super) const ALL: [Self; 5] = [
+        Self::Longest,
+        Self::Together,
+        Self::Span,
+        Self::Worker,
+        Self::Command,
+    ];
+    /// Those that the injection always has some of.
+    pub(super) const COMPARED: [Self; 4] =
+        [Self::Longest, Self::Together, Self::Span, Self::Command];
 
     /// As the table calls it.
     pub(super) fn name(self) -> &'static str {
@@ -51,6 +74,7 @@ impl Figure {
             Self::Longest => "longest",
             Self::Together => "together",
             Self::Span => "span",
+            Self::Worker => "worker",
             Self::Command => "command",
         }
     }
@@ -61,6 +85,7 @@ impl Figure {
             Self::Longest => operation.stops.longest / 1e3,
             Self::Together => operation.stops.together / 1e3,
             Self::Span => operation.stops.span / 1e3,
+            Self::Worker => operation.stops.worker / 1e3,
             Self::Command => operation.done.command.as_secs_f64() * 1e3,
         }
     }
@@ -108,20 +133,26 @@ impl Measured {
         Ratio::of(&ratios)
     }
 
-    /// By how much what `set` reports is off what the kernel's trace says, in
-    /// milliseconds: the median without sign, and the worst.
-    pub(super) fn off(&self, load: Load) -> Option<(f64, f64)> {
-        let off: Vec<f64> = self
-            .of(Way::Inject, load)
-            .iter()
-            .filter_map(|operation| Some(operation.done.reported? - operation.stops.asked?))
-            .map(|off| off / 1e3)
+    /// What `set` itself reports for how long a thread stood still, in
+    /// milliseconds, a round each.
+    pub(super) fn reported(&self, load: Load) -> Vec<f64> {
+        let operations = self.of(Way::Inject, load).iter();
+        let reported = operations.filter_map(|operation| operation.done.reported);
+        reported.map(|reported| reported / 1e3).collect()
+    }
+
+    /// By how much that is more than what the kernel's trace says.
+    pub(super) fn excess(&self, load: Load) -> Excess {
+        let operations = self.of(Way::Inject, load).iter();
+        let shares: Vec<f64> = operations
+            .filter_map(|operation| {
+                let asked = operation.stops.asked?;
+                Some((operation.done.reported? - asked) / asked)
+            })
             .collect();
-        let worst = off
-            .iter()
-            .copied()
-            .max_by(|a, b| a.abs().total_cmp(&b.abs()))?;
-        let sizes: Vec<f64> = off.iter().map(|off| off.abs()).collect();
-        Some((median(&sizes), worst))
+        Excess {
+            middle: median(&shares),
+            most: shares.iter().copied().fold(f64::NAN, f64::max),
+        }
     }
 }

@@ -17,6 +17,15 @@ pub(super) const INTERRUPT: u32 = 0x4207;
 /// PTRACE_DETACH, by which it lets the thread go.
 pub(super) const DETACH: u32 = 17;
 
+/// The threads that a trace is about.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Threads {
+    /// All of the target.
+    pub(super) all: BTreeSet<u32>,
+    /// Those of them that are vhost workers; none where these are the kernel's.
+    pub(super) workers: BTreeSet<u32>,
+}
+
 /// The stops of one operation. Times are in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Stops {
@@ -30,6 +39,8 @@ pub(super) struct Stops {
     pub(super) together: f64,
     /// From the first stop to the last time that a thread went on.
     pub(super) span: f64,
+    /// For how long the vhost worker stood still, and with it all packets.
+    pub(super) worker: f64,
     /// From asking a thread to stop to letting it go, as the tracer's system
     /// calls tell; only where the tracer asks by PTRACE_INTERRUPT.
     pub(super) asked: Option<f64>,
@@ -38,8 +49,8 @@ pub(super) struct Stops {
 impl Stops {
     /// Of these threads, in the text of a trace. None while one of them still
     /// stands still.
-    pub(super) fn read(trace: &str, tids: &BTreeSet<u32>) -> Result<Option<Self>> {
-        let events = events(trace, tids)?;
+    pub(super) fn read(trace: &str, threads: &Threads) -> Result<Option<Self>> {
+        let events = events(trace, &threads.all)?;
         let mut since = BTreeMap::new();
         let mut stood: BTreeMap<u32, u64> = BTreeMap::new();
         let (mut first, mut last, mut count) = (None, 0, 0);
@@ -63,10 +74,15 @@ impl Stops {
         if !since.is_empty() {
             return Ok(None);
         }
+        let longest = |of: &BTreeSet<u32>| {
+            let ours = stood.iter().filter(|(tid, _)| of.contains(tid));
+            micros(ours.map(|(_, stood)| *stood).max().unwrap_or(0))
+        };
         Ok(Some(Self {
             threads: stood.len(),
             count,
-            longest: micros(stood.values().copied().max().unwrap_or(0)),
+            longest: longest(&threads.all),
+            worker: longest(&threads.workers),
             together: micros(stood.values().sum()),
             span: micros(first.map_or(0, |first| last - first)),
             asked: asked(&events).map(micros),
@@ -193,8 +209,16 @@ mod tests {
           sitter-329     [001] d..1.    19.000999: go: (ptrace_do_notify+0x91/0xc0 <- ptrace_stop)
 ";
 
+    /// With 333 for the worker.
+    fn threads(tids: &[u32]) -> Threads {
+        Threads {
+            all: tids.iter().copied().collect(),
+            workers: BTreeSet::from([333]),
+        }
+    }
+
     fn stops(trace: &str, tids: &[u32]) -> Option<Stops> {
-        Stops::read(trace, &tids.iter().copied().collect()).unwrap()
+        Stops::read(trace, &threads(tids)).unwrap()
     }
 
     #[test]
@@ -205,6 +229,7 @@ mod tests {
             longest: 5000.0,
             together: 5000.0,
             span: 86_355.0,
+            worker: 0.0,
             asked: Some(86_000.0),
         };
         assert_eq!(stops(TRACE, &[329]), Some(wanted));
@@ -216,6 +241,7 @@ mod tests {
         let found = stops(&format!("{TRACE}{more}"), &[325, 329, 333]).unwrap();
         assert_eq!((found.threads, found.count), (2, 3));
         assert!((found.longest - 100_000.0).abs() < 0.1);
+        assert!((found.worker - 100_000.0).abs() < 0.1);
         assert!((found.together - 105_000.0).abs() < 0.1);
         assert!((found.span - 100_356.0).abs() < 0.1);
     }
@@ -243,7 +269,6 @@ mod tests {
 
     #[test]
     fn a_trace_that_is_not_whole_is_refused() {
-        let tids = BTreeSet::from([329]);
         for (there, instead) in [
             ("8/8", "8/9"),
             ("18.918644: go", "18.918644: stop"),
@@ -252,7 +277,7 @@ mod tests {
             ("go: (", "went: ("),
         ] {
             let trace = TRACE.replacen(there, instead, 1);
-            assert!(Stops::read(&trace, &tids).is_err(), "{instead}");
+            assert!(Stops::read(&trace, &threads(&[329])).is_err(), "{instead}");
         }
     }
 }

@@ -39,8 +39,10 @@ impl fmt::Display for Table {
 
 const NOTES: &str = "
 * longest: for how long that thread stood still, all in all, that did so longest; together: all
-  threads' sum; span: from the first stop to the last time that one went on. These are the kernel's,
-  by probes at both ends of ptrace_stop. command: the whole program, most of it its start.
+  threads' sum; span: from the first stop to the last time that one went on; worker: for how long the
+  vhost worker stood still, and with it all packets, where it is a thread of the process. These are
+  the kernel's, by probes at both ends of ptrace_stop.
+* command: the whole program, most of it its start.
 * gdb has a program without symbols before it, and looks for no debugging information. It stops all
   threads, and all of them anew for each function that it calls.
 ";
@@ -53,7 +55,7 @@ impl Table {
     fn figures(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:5} {:18} {:>7} {:>5}", "", "", "threads", "stops")?;
         for figure in Figure::ALL {
-            write!(f, " {:>26}", figure.name())?;
+            write!(f, " {:>20}", figure.name())?;
         }
         writeln!(f)?;
         for load in Load::ALL {
@@ -74,7 +76,7 @@ impl Table {
                 )?;
                 for figure in Figure::ALL {
                     let cell = range(&self.measured.figures(way, load, figure));
-                    write!(f, " {cell:>26}")?;
+                    write!(f, " {cell:>20}")?;
                 }
                 writeln!(f)?;
             }
@@ -86,7 +88,7 @@ impl Table {
         writeln!(f, "\nTimes what the injection takes [95 %]")?;
         for load in Load::ALL {
             for (way, figures) in [
-                (Way::Gdb, &Figure::ALL[..]),
+                (Way::Gdb, &Figure::COMPARED[..]),
                 (Way::Module, &[Figure::Command]),
             ] {
                 write!(f, "{:5} {:18}", load.name(), way.name())?;
@@ -107,18 +109,15 @@ impl Table {
             "\nstopped_us of `set` against the kernel's time from PTRACE_INTERRUPT to PTRACE_DETACH"
         )?;
         for load in Load::ALL {
-            let operations = self.measured.of(Way::Inject, load).iter();
-            let reported: Vec<f64> = operations
-                .filter_map(|operation| Some(operation.done.reported? / 1e3))
-                .collect();
-            if let Some((middle, worst)) = self.measured.off(load) {
-                writeln!(
-                    f,
-                    "{:5} reported {}; off by {middle:.3}, at worst by {worst:.3}",
-                    load.name(),
-                    range(&reported)
-                )?;
-            }
+            let excess = self.measured.excess(load);
+            writeln!(
+                f,
+                "{:5} {} reported; that is {:.1} % more, at most {:.1} %",
+                load.name(),
+                range(&self.measured.reported(load)),
+                excess.middle * 100.0,
+                excess.most * 100.0
+            )?;
         }
         Ok(())
     }
@@ -149,13 +148,26 @@ fn range(values: &[f64]) -> String {
     if most <= 0.0 {
         return "0".to_owned();
     }
-    format!("{:.1} [{least:.1}, {most:.1}]", median(values))
+    let [middle, least, most] = [median(values), least, most].map(short);
+    format!("{middle} [{least}, {most}]")
+}
+
+/// With three digits or a little more, which is more than is certain.
+fn short(value: f64) -> String {
+    match value {
+        small if small < 10.0 => format!("{small:.2}"),
+        middling if middling < 100.0 => format!("{middling:.1}"),
+        large => format!("{large:.0}"),
+    }
 }
 
 fn shown(ratio: Option<Ratio>) -> String {
     ratio.map_or_else(
         || "too few rounds".to_owned(),
-        |ratio| format!("{:.3} [{:.3}, {:.3}]", ratio.mean, ratio.low, ratio.high),
+        |ratio| {
+            let [mean, low, high] = [ratio.mean, ratio.low, ratio.high].map(short);
+            format!("{mean} [{low}, {high}]")
+        },
     )
 }
 
@@ -177,6 +189,7 @@ mod tests {
                 longest: micros,
                 together: micros * 2.0,
                 span: micros,
+                worker: if threads > 1 { micros } else { 0.0 },
                 asked: reported.map(|_| micros),
             },
             done: Done {
@@ -211,11 +224,8 @@ mod tests {
     #[test]
     fn each_round_is_compared_with_itself() {
         let text = table(3);
-        assert!(
-            text.contains("longest 300.000 [300.000, 300.000]"),
-            "{text}"
-        );
-        assert!(text.contains("command 1.000 [1.000, 1.000]"), "{text}");
+        assert!(text.contains("longest 300 [300, 300]"), "{text}");
+        assert!(text.contains("command 1.00 [1.00, 1.00]"), "{text}");
     }
 
     #[test]
@@ -226,14 +236,14 @@ mod tests {
             .find(|line| line.starts_with("idle  set, by the module"))
             .unwrap();
         let cells: Vec<&str> = row.split_whitespace().skip(5).collect();
-        assert_eq!(cells[..5], ["0", "0", "0", "0", "0"], "{row}");
+        assert_eq!(cells[..6], ["0"; 6], "{row}");
     }
 
     #[test]
     fn our_own_figure_stands_beside_the_kernels() {
         let text = table(3);
         assert!(
-            text.contains("reported 2.2 [1.2, 3.2]; off by 0.250, at worst by 0.250"),
+            text.contains("2.25 [1.25, 3.25] reported; that is 12.5 % more, at most 25.0 %"),
             "{text}"
         );
     }

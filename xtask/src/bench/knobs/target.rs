@@ -1,11 +1,12 @@
 //! What is set: a running lab driver, with all that tells whether it noticed.
 
-use std::{collections::BTreeSet, fs};
-
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use super::super::{memory::InMemory, process::Process, tap, worker};
+use super::{
+    super::{memory::InMemory, process::Process, tap, worker},
+    stops::Threads,
+};
 
 /// Processors of the three-processor VM. Whoever sets has one for himself, as on
 /// a host that is not overcommitted.
@@ -89,11 +90,14 @@ impl Target {
     }
 
     /// Its threads now.
-    pub(super) fn threads(&self) -> Result<BTreeSet<u32>> {
-        let dir = format!("/proc/{}/task", self.pid());
-        let entries = fs::read_dir(&dir).with_context(|| format!("read {dir}"))?;
-        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        Ok(names.filter_map(|name| name.parse().ok()).collect())
+    pub(super) fn threads(&self) -> Result<Threads> {
+        let numbers = |tids: Vec<i32>| tids.into_iter().map(i32::unsigned_abs).collect();
+        let all = numbers(worker::threads_of(self.pid())?);
+        let workers = numbers(worker::workers(self.pid())?);
+        Ok(Threads {
+            workers: &all & &workers,
+            all,
+        })
     }
 
     /// Has it make traffic, as fast as it goes, both ways.

@@ -1,7 +1,6 @@
 //! Has the kernel trace who stops and who goes on, through tracefs.
 
 use std::{
-    collections::BTreeSet,
     fs::{self, OpenOptions},
     io::Write as _,
     path::Path,
@@ -11,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::stops::{DETACH, ENTRY, INTERRUPT, RETURN, Stops};
+use super::stops::{DETACH, ENTRY, INTERRUPT, RETURN, Stops, Threads};
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 const INSTANCE: &str = "/sys/kernel/tracing/instances/knobs";
@@ -53,12 +52,12 @@ impl Tracing {
     }
 
     /// What these threads did since then, once all of them go on.
-    pub(super) fn stops(&self, tids: &BTreeSet<u32>) -> Result<Stops> {
+    pub(super) fn stops(&self, threads: &Threads) -> Result<Stops> {
         let limit = Instant::now() + LIMIT;
         loop {
             let trace = Path::new(INSTANCE).join("trace");
             let text = fs::read_to_string(&trace).context("read the kernel's trace")?;
-            if let Some(stops) = Stops::read(&text, tids)? {
+            if let Some(stops) = Stops::read(&text, threads)? {
                 let profile = Path::new(TRACEFS).join("kprobe_profile");
                 let profile = fs::read_to_string(profile).context("read kprobe_profile")?;
                 ensure!(none_missed(&profile), "the kernel missed stops: {profile}");
