@@ -1,4 +1,9 @@
-//! Who holds a knob: we, or an administrator.
+//! One knob: who holds it, we or an administrator, and what was decided on it.
+
+use super::Mode;
+use super::decision::{Basis, Decision, Knob};
+use super::look::PairKey;
+use super::pair::Plan;
 
 /// Values of ours that may still be on their way, at most.
 const UNSEEN: usize = 8;
@@ -14,6 +19,10 @@ pub(super) struct Holder {
     /// Set by us and not seen yet, oldest first.
     unseen: Vec<u32>,
     aside: bool,
+    /// Decisions so far.
+    number: u64,
+    /// What was advised and not done, where nothing is set.
+    advised: Option<u32>,
 }
 
 /// What a new reading means.
@@ -49,6 +58,31 @@ impl Holder {
     /// What is in force: what we set last, or what was seen.
     pub(super) fn value(&self) -> Option<u32> {
         self.unseen.last().copied().or(self.seen)
+    }
+
+    /// Makes a plan a decision. `None` for what was advised already.
+    pub(super) fn decide(
+        &mut self,
+        mode: Mode,
+        what: (&str, PairKey, Knob),
+        (plan, basis): (Plan, Basis),
+    ) -> Option<Decision> {
+        let from = self.value()?;
+        if mode == Mode::Advise && self.advised == Some(plan.to) {
+            return None;
+        }
+        let decision = Decision::new(what, (from, plan.to), plan.reason, basis, self.number);
+        self.number += 1;
+        match mode {
+            Mode::Act => self.set(plan.to),
+            Mode::Advise => self.advised = Some(plan.to),
+        }
+        Some(decision)
+    }
+
+    /// There is nothing to change: earlier advice does not stand any more.
+    pub(super) fn settled(&mut self) {
+        self.advised = None;
     }
 
     /// We set it.

@@ -1,6 +1,7 @@
 //! Decides what to set. Pure: what it saw and its configuration go in, decisions
 //! with reasons come out; the same looks give the same decisions.
 
+mod batching;
 mod budget;
 mod check;
 pub mod config;
@@ -130,7 +131,7 @@ impl Policy {
         match decision.knob {
             Knob::BusyloopRx => pair.vrings[0].holder.failed(),
             Knob::BusyloopTx => pair.vrings[1].holder.failed(),
-            Knob::TxBatched => {}
+            Knob::TxBatched => pair.batching.holder.failed(),
         }
     }
 
@@ -142,7 +143,7 @@ impl Policy {
         match knob {
             Knob::BusyloopRx => pair.vrings[0].holder.resume(),
             Knob::BusyloopTx => pair.vrings[1].holder.resume(),
-            Knob::TxBatched => {}
+            Knob::TxBatched => pair.batching.holder.resume(),
         }
     }
 

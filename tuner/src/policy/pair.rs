@@ -1,5 +1,6 @@
 //! What is remembered of one queue pair.
 
+use super::batching::Batching;
 use super::config::Config;
 use super::guard::{Ban, Guard};
 use super::holder::{Holder, Reading};
@@ -19,10 +20,6 @@ pub(super) struct Vring {
     pub(super) learners: Learners,
     pub(super) holder: Holder,
     pub(super) pace: Pace,
-    /// Decisions so far.
-    pub(super) number: u64,
-    /// What was advised and not done, where nothing is set.
-    pub(super) advised: Option<u32>,
     /// Whether this look's gaps are known and whole.
     pub(super) whole: bool,
     /// What a wake-up is worth, in nanoseconds.
@@ -36,6 +33,7 @@ pub(super) struct Pair {
     pub(super) rule: Rule,
     pub(super) backend: Backend,
     pub(super) vrings: [Vring; 2],
+    pub(super) batching: Batching,
     pub(super) worth: Worth,
     pub(super) guard: Guard,
     pub(super) verify: Verify,
@@ -71,8 +69,6 @@ impl Pair {
             learners: Learners::new(grid, &config.busyloop, look.vring(direction).timeout),
             holder: Holder::default(),
             pace: Pace::default(),
-            number: 0,
-            advised: None,
             whole: false,
             wake_ns: 0.0,
         };
@@ -81,6 +77,7 @@ impl Pair {
             rule: Rule::of(config, &look.vm),
             backend: look.backend,
             vrings: Direction::ALL.map(vring),
+            batching: Batching::new(&config.batching),
             worth: Worth::default(),
             guard: Guard::default(),
             verify: Verify::new(grid),
@@ -113,6 +110,12 @@ impl Pair {
         self.worth.add(&config.wake, pair);
         self.guard
             .add(&config.guard, &pair.worker, (look.at_ns, seconds, look_s));
+        self.batching.add(&config.batching, pair, look.lost > 0);
+        if let Some(cap) = pair.tx_batched
+            && let Reading::Foreign(ours) = self.batching.holder.read(cap)
+        {
+            notices.push(self.aside(pair, Knob::TxBatched, ours, cap));
+        }
         let mut curves: [Option<Curve>; 2] = [None, None];
         for direction in Direction::ALL {
             let at = direction as usize;
@@ -120,15 +123,7 @@ impl Pair {
             self.vrings[at].wake_ns = self.worth.of(&config.wake, &self.rule.profile, direction);
             let terms = self.terms(common, direction);
             let vring = &mut self.vrings[at];
-            if let Reading::Foreign(ours) = vring.holder.read(seen.timeout) {
-                notices.push(Notice::SteppedAside {
-                    vm: self.vm.clone(),
-                    pair: pair.key,
-                    knob: Knob::busyloop(direction),
-                    ours,
-                    theirs: seen.timeout,
-                });
-            }
+            let reading = vring.holder.read(seen.timeout);
             let whole = look.lost == 0 && seen.missed == 0;
             let gaps = seen.gaps.as_ref().filter(|_| whole);
             vring.whole = gaps.is_some();
@@ -137,6 +132,10 @@ impl Pair {
                 let with = (grid, &config.busyloop);
                 vring.learners.add(with, &curve, seconds, &terms);
                 curves[at] = Some(curve);
+            }
+            if let Reading::Foreign(ours) = reading {
+                let knob = Knob::busyloop(direction);
+                notices.push(self.aside(pair, knob, ours, seen.timeout));
             }
         }
         let [rx, tx] = &curves;
@@ -149,6 +148,16 @@ impl Pair {
         let [rx, tx] = &self.vrings;
         let recent = [rx, tx].map(|vring| vring.learners.recent().curve());
         self.rests = self.verify.rests(&config.verify, look.at_ns, recent);
+    }
+
+    fn aside(&self, pair: &PairLook, knob: Knob, ours: u32, theirs: u32) -> Notice {
+        Notice::SteppedAside {
+            vm: self.vm.clone(),
+            pair: pair.key,
+            knob,
+            ours,
+            theirs,
+        }
     }
 
     /// What choosing depends on now.
