@@ -153,6 +153,41 @@ impl Batching {
         Some((plan(to, reason)?, basis))
     }
 
+    /// What would be set in the end, and why; `None` if there is nothing to choose
+    /// by.
+    pub(super) fn explain(&self, config: &Config, rule: &Rule) -> Option<(u32, String)> {
+        let set = self.holder.value()?;
+        if let Some(pin) = rule.pin_batched {
+            return Some((pin, "The configuration pins it.".to_owned()));
+        }
+        let load = self.load(config)?;
+        let within = rule.profile.tx_batched.nearest(set);
+        let (cap, reason) = self.aim(config, rule, &load, within, 0);
+        let Costs {
+            packet_ns,
+            batch_ns,
+        } = load.costs;
+        let measured = if self.fit.is_determined() {
+            "measured"
+        } else {
+            "not told apart yet"
+        };
+        let why = match reason {
+            Reason::FirstWait => "a larger one has the first packet wait too long",
+            _ if cap == set => "it is set, and fits",
+            _ => "the smallest that keeps the worker below its target",
+        };
+        Some((
+            cap,
+            format!(
+                "At {:.0} packets/s, {packet_ns:.0} ns each and {batch_ns:.0} ns a batch ({measured}), \
+                 the worker is {:.0} % busy with it: {why}.",
+                load.packets_per_s,
+                100.0 * load.utilisation(cap)
+            ),
+        ))
+    }
+
     /// The load, once enough is known of it.
     fn load(&self, config: &Config) -> Option<Load> {
         if !self.whole || self.batches.count() < config.min_batches {
@@ -165,6 +200,7 @@ impl Batching {
         })
     }
 
+    /// The next value, and why.
     fn choose(
         &self,
         config: &Config,
@@ -173,22 +209,28 @@ impl Batching {
         set: u32,
         now_ns: u64,
     ) -> (u32, Reason) {
+        let (aim, reason) = self.aim(config, rule, load, set, now_ns);
+        let caps = caps(config, rule, set);
+        (self.step(&caps, set, aim), reason)
+    }
+
+    /// The value to arrive at, and why.
+    fn aim(
+        &self,
+        config: &Config,
+        rule: &Rule,
+        load: &Load,
+        set: u32,
+        now_ns: u64,
+    ) -> (u32, Reason) {
         let profile = &rule.profile;
-        let mut caps: Vec<u32> = config
-            .candidates
-            .iter()
-            .copied()
-            .chain([set])
-            .filter(|cap| profile.tx_batched.hold(*cap))
-            .collect();
-        caps.sort_unstable();
-        caps.dedup();
+        let caps = caps(config, rule, set);
         let longest = load.longest(profile.first_wait_us);
         let patient = caps.iter().copied().rfind(|cap| *cap <= longest);
         // Where even the smallest has it wait too long, that is the best there is.
         let most = patient.or(caps.first().copied()).unwrap_or(set);
         if set > most {
-            return (self.step(&caps, set, most), Reason::FirstWait);
+            return (most, Reason::FirstWait);
         }
         let enough = |most: f64| {
             let mut fits = caps
@@ -200,14 +242,14 @@ impl Batching {
         if load.utilisation(set) > profile.utilisation {
             let wanted = enough(profile.utilisation).or(caps.last().copied());
             let to = wanted.unwrap_or(set).min(most).max(set);
-            return (self.step(&caps, set, to), Reason::Utilisation);
+            return (to, Reason::Utilisation);
         }
         if now_ns < self.rests_until_ns {
             return (set, Reason::Utilisation);
         }
         let lower = enough(profile.utilisation - config.margin);
         let to = lower.filter(|cap| *cap < set).unwrap_or(set);
-        (self.step(&caps, set, to), Reason::Utilisation)
+        (to, Reason::Utilisation)
     }
 
     /// While the costs of packets and batches are not told apart, one step at a
@@ -242,6 +284,17 @@ impl Batching {
         }
         self.changed_ns = Some(now_ns);
     }
+}
+
+/// Caps to choose from where one is set, from the smallest.
+fn caps(config: &Config, rule: &Rule, set: u32) -> Vec<u32> {
+    let all = config.candidates.iter().copied().chain([set]);
+    let mut caps: Vec<u32> = all
+        .filter(|cap| rule.profile.tx_batched.hold(*cap))
+        .collect();
+    caps.sort_unstable();
+    caps.dedup();
+    caps
 }
 
 #[cfg(test)]

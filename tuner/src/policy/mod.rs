@@ -8,6 +8,7 @@ pub mod config;
 mod cpus;
 mod decide;
 mod decision;
+mod explain;
 mod guard;
 mod holder;
 mod learners;
@@ -22,12 +23,13 @@ mod verify;
 mod window;
 mod worth;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use check::ConfigError;
 pub use config::Config;
 pub use cpus::Cpus;
 pub use decision::{Basis, Decision, Knob, Notice, Reason, Way};
+pub use explain::{Capped, Choice, Explained, Explanation, Priced, explain};
 pub use look::{Backend, Direction, Look, PairKey, PairLook, VringLook, WorkerLook};
 pub use profile::{Bounds, Profile, ProfileName, Profiles};
 
@@ -88,11 +90,6 @@ impl Policy {
     /// Takes in a look and decides.
     pub fn look(&mut self, look: &Look) -> Outcome {
         let mut outcome = Outcome::default();
-        if look.complete {
-            let present: std::collections::BTreeSet<PairKey> =
-                look.pairs.iter().map(|pair| pair.key).collect();
-            self.pairs.retain(|key, _| present.contains(key));
-        }
         for seen in &look.pairs {
             let (config, grid) = (&self.config, &self.grid);
             let pair = self
@@ -106,6 +103,10 @@ impl Policy {
                 spin_price: self.spin_price,
             };
             pair.add(&common, look, seen, &mut outcome.notices);
+        }
+        if look.complete && self.pairs.len() > look.pairs.len() {
+            let present = keys(look);
+            self.pairs.retain(|key, _| present.contains(key));
         }
         self.budget(look, &mut outcome.notices);
         for seen in &look.pairs {
@@ -177,8 +178,7 @@ impl Policy {
         let Some(budget) = self.config.budget.spin_cores else {
             return;
         };
-        let present: std::collections::BTreeSet<PairKey> =
-            look.pairs.iter().map(|pair| pair.key).collect();
+        let present = keys(look);
         let predicted = |spin_price: f64| -> f64 {
             let common = Common {
                 spin_price,
@@ -239,6 +239,11 @@ impl Policy {
         losing.truncate(times.quick_pairs);
         again.extend(losing.into_iter().map(|(_, key, ms)| (key, ms)));
     }
+}
+
+/// The pairs of a look.
+fn keys(look: &Look) -> BTreeSet<PairKey> {
+    look.pairs.iter().map(|pair| pair.key).collect()
 }
 
 #[cfg(test)]

@@ -43,9 +43,6 @@ pub(super) fn run(options: &Options) -> Result<i32> {
     let workloads = Workload::all(&command::output(&mut simulate)?)?;
     progress.done("simulated");
     println!("{}", Table(&workloads));
-    if let Some(ns) = table::look_cost_ns(&workloads) {
-        println!("A look at a pair takes the policy {ns:.0} ns at most.\n");
-    }
     let verdicts = judge(&workloads);
     for verdict in &verdicts {
         print!("{verdict}");
