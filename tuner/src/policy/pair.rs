@@ -43,6 +43,8 @@ pub(super) struct Pair {
     pub(super) rests: bool,
     /// Time to the next look, in milliseconds, while little is known.
     pub(super) first_ms: f64,
+    /// The same, while it loses by being looked at too seldom.
+    pub(super) quick_ms: Option<f64>,
 }
 
 /// What is to be set, and why.
@@ -60,6 +62,8 @@ pub(super) struct Common<'a> {
     pub(super) now_ns: u64,
     /// What spinning is dearer by because of the budget, 1 or more.
     pub(super) spin_price: f64,
+    /// Whether anybody may spin more than before.
+    pub(super) may_raise: bool,
 }
 
 impl Pair {
@@ -84,6 +88,7 @@ impl Pair {
             back: None,
             rests: false,
             first_ms: config.look.first_ms,
+            quick_ms: None,
         }
     }
 
@@ -207,7 +212,8 @@ impl Pair {
             return None;
         }
         // Where the budget is short, what was before may be more than it allows.
-        if let Some(back) = self.back.filter(|_| common.spin_price <= 1.0) {
+        let unlimited = common.spin_price <= 1.0 && common.may_raise;
+        if let Some(back) = self.back.filter(|_| unlimited) {
             return plan(back.old[direction as usize], Reason::WentBack);
         }
         if self.rests && common.spin_price <= 1.0 {
@@ -219,6 +225,10 @@ impl Pair {
             vring.learners.choose(common.grid, busyloop, set, &terms)
         };
         let to = choose(common);
+        let spins = |timeout| self.spin_share(common.grid, direction, timeout);
+        if !common.may_raise && spins(to) > spins(set) {
+            return None;
+        }
         let free = Common {
             spin_price: 1.0,
             ..*common
@@ -228,6 +238,30 @@ impl Pair {
         } else {
             plan(to, Reason::Cheapest(vring.learners.way()))
         }
+    }
+
+    /// Forgets what was learnt, as it was for other candidates.
+    pub(super) fn learn_anew(&mut self, config: &Config, grid: &Grid) {
+        for vring in &mut self.vrings {
+            let set = vring.holder.value().unwrap_or(0);
+            vring.learners = Learners::new(grid, &config.busyloop, set);
+        }
+        self.verify = Verify::new(grid);
+        self.back = None;
+        self.first_ms = config.look.first_ms;
+    }
+
+    /// Whether there are too few gaps of either vring to choose by.
+    pub(super) fn is_new(&self, config: &Config) -> bool {
+        let mut vrings = self.vrings.iter();
+        vrings.all(|vring| vring.learners.is_new(&config.busyloop))
+    }
+
+    /// What both vrings lose by being looked at as seldom as usual, as a share of
+    /// one core.
+    pub(super) fn lost_share(&self) -> f64 {
+        let each = self.vrings.iter().map(|vring| vring.learners.lost_share());
+        each.sum()
     }
 
     /// CPU time that a timeout would spin away, as a share of one core, by the

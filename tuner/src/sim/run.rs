@@ -249,10 +249,11 @@ impl Host {
             let due: Vec<usize> = (0..seats.len())
                 .filter(|at| seats[*at].open && seats[*at].due_ns <= now_ns)
                 .collect();
+            let open = seats.iter().filter(|seat| seat.open).count();
             let mut look = Look {
                 at_ns: now_ns,
                 lost: 0,
-                complete: due.len() == seats.len(),
+                complete: due.len() == open,
                 pairs: Vec::with_capacity(due.len()),
             };
             for at in &due {
