@@ -126,7 +126,7 @@ impl Batching {
             && backend == Backend::Module
             && !rule.exclude
             && !self.holder.is_aside()
-            && since_s.is_none_or(|since_s| since_s >= config.dwell_s)
+            && since_s.is_none_or(|since_s| since_s >= config.dwell_s.max(self.holder.retry_s()))
     }
 
     /// What is to be set where it may be changed, with the figures behind it.

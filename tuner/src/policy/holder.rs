@@ -23,6 +23,8 @@ pub(super) struct Holder {
     number: u64,
     /// What was advised and not done, where nothing is set.
     advised: Option<u32>,
+    /// Changes in a row that were not made.
+    failures: i32,
 }
 
 /// What a new reading means.
@@ -30,6 +32,8 @@ pub(super) struct Holder {
 pub(super) enum Reading {
     /// Nothing new.
     Expected,
+    /// What we set is there.
+    Ours,
     /// Somebody else set it, where we thought this was set.
     Foreign(u32),
 }
@@ -45,7 +49,8 @@ impl Holder {
         }
         if let Some(at) = self.unseen.iter().position(|ours| *ours == value) {
             self.unseen.drain(..=at);
-            return Reading::Expected;
+            self.failures = 0;
+            return Reading::Ours;
         }
         let ours = self.unseen.last().copied().unwrap_or(before);
         self.unseen.clear();
@@ -96,6 +101,16 @@ impl Holder {
     /// The last change was not made after all.
     pub(super) fn failed(&mut self) {
         self.unseen.pop();
+        self.failures = (self.failures + 1).min(10);
+    }
+
+    /// So many seconds have to pass since the last change, because such changes
+    /// have failed: 2, then twice as long each time, up to 1024.
+    pub(super) fn retry_s(&self) -> f64 {
+        match self.failures {
+            0 => 0.0,
+            failures => 2f64.powi(failures),
+        }
     }
 
     /// Whether it is somebody else's.
@@ -121,9 +136,9 @@ mod tests {
         assert_eq!(holder.read(0), Reading::Expected);
         holder.set(75);
         assert_eq!(holder.value(), Some(75));
-        assert_eq!(holder.read(50), Reading::Expected);
+        assert_eq!(holder.read(50), Reading::Ours);
         assert_eq!(holder.value(), Some(75));
-        assert_eq!(holder.read(75), Reading::Expected);
+        assert_eq!(holder.read(75), Reading::Ours);
         assert_eq!(holder.read(75), Reading::Expected);
         assert!(!holder.is_aside());
     }
@@ -167,5 +182,23 @@ mod tests {
         holder.failed();
         assert_eq!(holder.value(), Some(0));
         assert_eq!(holder.read(50), Reading::Foreign(0));
+    }
+
+    #[test]
+    fn what_fails_again_and_again_is_tried_ever_more_rarely() {
+        let mut holder = Holder::default();
+        holder.read(0);
+        assert_eq!(holder.retry_s(), 0.0);
+        let mut waits = Vec::new();
+        for _ in 0..12 {
+            holder.set(50);
+            holder.failed();
+            waits.push(holder.retry_s());
+        }
+        assert_eq!(waits[..3], [2.0, 4.0, 8.0]);
+        assert_eq!(waits[9..], [1024.0; 3]);
+        holder.set(50);
+        holder.read(50);
+        assert_eq!(holder.retry_s(), 0.0);
     }
 }

@@ -171,6 +171,7 @@ impl Pair {
             wake_ns: self.vrings[direction as usize].wake_ns / common.spin_price,
             bounds: self.rule.profile.timeout,
             change_ns: pace::cost_ns(&common.config.change, self.backend),
+            min_gain: pace::min_gain(&common.config.change, self.backend),
             look_s: self.look_s(common.config),
         }
     }
@@ -184,10 +185,13 @@ impl Pair {
     pub(super) fn may_change(&self, common: &Common<'_>, direction: Direction) -> bool {
         let vring = &self.vrings[direction as usize];
         let change = &common.config.change;
+        let retry_s = vring.holder.retry_s();
         common.config.busyloop.enabled
             && !self.rule.exclude
             && !vring.holder.is_aside()
-            && vring.pace.allows(change, self.backend, common.now_ns)
+            && vring
+                .pace
+                .allows(change, self.backend, common.now_ns, retry_s)
     }
 
     /// What is to be set where a timeout may be changed: what is set already, or

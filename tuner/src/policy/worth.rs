@@ -44,17 +44,14 @@ impl Worth {
     /// What a wake-up of a direction is worth, in nanoseconds: a multiple of the
     /// kernel's unit, so that a timeout can be just that.
     pub(super) fn of(&mut self, config: &Wake, profile: &Profile, direction: Direction) -> f64 {
-        let now = match profile.wake_us {
-            Some(fixed) => fixed * 1e3,
-            None => self.reckon(config, profile, direction),
-        };
+        if let Some(fixed) = profile.wake_us {
+            return whole_units(fixed * 1e3);
+        }
+        let now = self.reckon(config, profile, direction);
         let used = &mut self.used[direction as usize];
         match used {
             Some(used) if (now - *used).abs() <= config.step * *used => *used,
-            _ => {
-                let unit = UNIT_NS as f64;
-                *used.insert((now / unit).round().max(1.0) * unit)
-            }
+            _ => *used.insert(whole_units(now)),
         }
     }
 
@@ -70,6 +67,12 @@ impl Worth {
             + kick * 1e3
             + known(latency, config.latency_us) * profile.latency_price
     }
+}
+
+/// The nearest multiple of the kernel's unit, but not 0.
+fn whole_units(ns: f64) -> f64 {
+    let unit = UNIT_NS as f64;
+    (ns / unit).round().max(1.0) * unit
 }
 
 #[cfg(test)]
