@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::table::{Table, or_dash};
 use super::{Outcome, Output, write_json};
+use crate::sim::day::{Day, Hour, run as run_day};
 use crate::sim::{Comparison, POLICIES, Plan, Row, Sight, WORKLOADS, Workload, compare};
 
 /// Options of `simulate`.
@@ -34,6 +35,12 @@ pub(super) struct Options {
     /// Another number gives other traffic of the same sort.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Instead: hours of many VMs, look by look, for what shows in the long run.
+    #[arg(long, value_name = "HOURS", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    day: Option<u64>,
+    /// VMs of these hours.
+    #[arg(long, default_value_t = 1000, requires = "day", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    vms: u64,
     /// Name the workloads and simulate nothing.
     #[arg(long)]
     list: bool,
@@ -98,6 +105,9 @@ pub(super) fn run(options: Options) -> Outcome {
     if options.list {
         return list(options.output);
     }
+    if let Some(hours) = options.day {
+        return day(&options, hours);
+    }
     let workloads = if options.workload.is_empty() {
         WORKLOADS.to_vec()
     } else {
@@ -134,6 +144,96 @@ pub(super) fn run(options: Options) -> Outcome {
         write_json(&document, options.output.json)?;
     }
     Ok(())
+}
+
+#[derive(Serialize)]
+struct Hours {
+    schema: u32,
+    vms: u64,
+    hours: Vec<Measured>,
+}
+
+/// An hour, and what this process had in memory at its end.
+#[derive(Clone, Copy, Serialize)]
+struct Measured {
+    #[serde(flatten)]
+    hour: Hour,
+    resident_bytes: Option<u64>,
+}
+
+/// Hours of many VMs.
+fn day(options: &Options, hours: u64) -> Outcome {
+    let day = Day {
+        vms: options.vms,
+        hours,
+        seed: options.seed,
+    };
+    let mut all = Vec::new();
+    let mut shown = Ok(());
+    let text = !options.output.is_json();
+    run_day(&day, thread_cpu_ns, |hour| {
+        let measured = Measured {
+            hour: *hour,
+            resident_bytes: resident_bytes(),
+        };
+        log::info!("hour {}", hour.hour);
+        if text && shown.is_ok() {
+            shown = show_hour(&measured);
+        }
+        all.push(measured);
+    })
+    .map_err(|why| anyhow!(why).context("the policy's configuration cannot be"))?;
+    shown?;
+    if !text {
+        let document = Hours {
+            schema: 1,
+            vms: options.vms,
+            hours: all,
+        };
+        write_json(&document, options.output.json)?;
+    }
+    Ok(())
+}
+
+/// CPU time of this thread; 0 where it cannot be told.
+fn thread_cpu_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is a timespec that the call may write to.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Pages of this process that are in memory.
+fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let mut lines = text.lines();
+    let line = lines.find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes = line.split_ascii_whitespace().next()?;
+    kilobytes.parse::<u64>().ok().map(|kb| kb * 1024)
+}
+
+fn show_hour(measured: &Measured) -> std::io::Result<()> {
+    let Measured {
+        hour,
+        resident_bytes,
+    } = measured;
+    let resident = resident_bytes.map(|bytes| format!("{:.1}", bytes as f64 / 1048576.0));
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "hour {:2}: {} looks, {} pairs, {} changes, cost {:.3} of the best, {:.0} ns a look, {} MiB",
+        hour.hour,
+        hour.looks,
+        hour.pairs,
+        hour.changes,
+        hour.cost_ratio,
+        hour.look_cost_ns,
+        or_dash(resident)
+    )?;
+    out.flush()
 }
 
 fn list(output: Output) -> Outcome {

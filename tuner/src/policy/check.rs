@@ -131,7 +131,6 @@ fn busyloop(busyloop: &Busyloop) -> Checked {
         )?;
     }
     share("busyloop.phase_distance", busyloop.phase_distance)?;
-    share("busyloop.min_gain", busyloop.min_gain)?;
     not_negative("busyloop.confidence", busyloop.confidence)?;
     positive(
         "busyloop.score_half_life_looks",
@@ -192,6 +191,8 @@ fn change(change: &Change) -> Checked {
     not_negative("change.inject_dwell_ms", change.inject_dwell_ms)?;
     positive("change.module_per_minute", change.module_per_minute)?;
     positive("change.inject_per_minute", change.inject_per_minute)?;
+    share("change.module_min_gain", change.module_min_gain)?;
+    share("change.inject_min_gain", change.inject_min_gain)?;
     not_negative("change.module_cost_us", change.module_cost_us)?;
     not_negative("change.inject_cost_us", change.inject_cost_us)
 }

@@ -94,9 +94,7 @@ pub struct Busyloop {
     /// Gaps belong to a phase if their distribution is this near to its: the
     /// largest difference of two shares.
     pub phase_distance: f64,
-    /// A change has to save this part of the cost.
-    pub min_gain: f64,
-    /// And this many times the standard error of what it saves.
+    /// A change has to save this many times the standard error of what it saves.
     pub confidence: f64,
     /// Half-life of the comparison of the ways to choose, in looks.
     pub score_half_life_looks: f64,
@@ -115,7 +113,6 @@ impl Default for Busyloop {
             slow_half_life_s: 60.0,
             phases: 4,
             phase_distance: 0.1,
-            min_gain: 0.01,
             confidence: 5.0,
             score_half_life_looks: 50.0,
             min_lead: 0.05,
@@ -255,6 +252,10 @@ pub struct Change {
     pub module_per_minute: f64,
     /// By injection.
     pub inject_per_minute: f64,
+    /// Part of the cost that a change through the module has to save.
+    pub module_min_gain: f64,
+    /// That one by injection has to.
+    pub inject_min_gain: f64,
     /// What a change is taken to cost through the module, in microseconds.
     pub module_cost_us: f64,
     /// By injection.
@@ -268,6 +269,8 @@ impl Default for Change {
             inject_dwell_ms: 1000.0,
             module_per_minute: 240.0,
             inject_per_minute: 12.0,
+            module_min_gain: 0.01,
+            inject_min_gain: 0.03,
             module_cost_us: 20.0,
             inject_cost_us: 1000.0,
         }

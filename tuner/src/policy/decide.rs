@@ -1,4 +1,4 @@
-//! From plans to decisions on timeouts.
+//! From plans to decisions.
 
 use super::Mode;
 use super::decision::{Basis, Decision, Knob, Reason};
@@ -7,7 +7,7 @@ use super::pair::{Common, Pair, Plan};
 use crate::model::curve::timeout_ns;
 
 impl Pair {
-    /// Decides on both timeouts.
+    /// Decides on both timeouts and on the cap on tx batches.
     pub(super) fn decide(
         &mut self,
         common: &Common<'_>,
@@ -18,17 +18,7 @@ impl Pair {
         let old = Direction::ALL.map(|direction| self.set(direction));
         let before = decisions.len();
         for direction in Direction::ALL {
-            if !self.may_change(common, direction) {
-                continue;
-            }
-            match self.plan(common, direction) {
-                None => self.vrings[direction as usize].advised = None,
-                Some(plan) => {
-                    let basis = self.basis(common, direction, plan);
-                    let what = (key, direction);
-                    decisions.extend(self.commit(common, mode, what, (plan, basis)));
-                }
-            }
+            decisions.extend(self.decide_timeout(common, mode, key, direction));
         }
         self.back = None;
         let made = &decisions[before..];
@@ -39,6 +29,52 @@ impl Pair {
             self.verify
                 .changed(common.grid, &common.config.verify, tried);
         }
+        decisions.extend(self.decide_batching(common, mode, key));
+    }
+
+    fn decide_timeout(
+        &mut self,
+        common: &Common<'_>,
+        mode: Mode,
+        key: PairKey,
+        direction: Direction,
+    ) -> Option<Decision> {
+        if !self.may_change(common, direction) {
+            return None;
+        }
+        let plan = self.plan(common, direction);
+        let basis = plan.map(|plan| self.basis(common, direction, plan));
+        let vring = &mut self.vrings[direction as usize];
+        let Some(planned) = plan.zip(basis) else {
+            vring.holder.settled();
+            return None;
+        };
+        let what = (self.vm.as_str(), key, Knob::busyloop(direction));
+        let decision = vring.holder.decide(mode, what, planned)?;
+        let change = &common.config.change;
+        vring.pace.changed(change, self.backend, common.now_ns);
+        Some(decision)
+    }
+
+    fn decide_batching(
+        &mut self,
+        common: &Common<'_>,
+        mode: Mode,
+        key: PairKey,
+    ) -> Option<Decision> {
+        let (config, now_ns) = (&common.config.batching, common.now_ns);
+        let batching = &mut self.batching;
+        if !batching.may_change(config, &self.rule, self.backend, now_ns) {
+            return None;
+        }
+        let Some(planned) = batching.plan(config, &self.rule, now_ns) else {
+            batching.holder.settled();
+            return None;
+        };
+        let what = (self.vm.as_str(), key, Knob::TxBatched);
+        let decision = batching.holder.decide(mode, what, planned)?;
+        batching.changed(config, (decision.from, decision.to), now_ns);
+        Some(decision)
     }
 
     /// The figures behind a plan.
@@ -67,35 +103,5 @@ impl Pair {
             wait_share: self.guard.wait_share(),
             ..Basis::default()
         }
-    }
-
-    /// Makes a plan a decision. `None` for what was advised already.
-    fn commit(
-        &mut self,
-        common: &Common<'_>,
-        mode: Mode,
-        (key, direction): (PairKey, Direction),
-        (plan, basis): (Plan, Basis),
-    ) -> Option<Decision> {
-        let from = self.set(direction);
-        let vring = &mut self.vrings[direction as usize];
-        if mode == Mode::Advise && vring.advised == Some(plan.to) {
-            return None;
-        }
-        let decision = Decision::new(
-            (&self.vm, key, Knob::busyloop(direction)),
-            (from, plan.to),
-            plan.reason,
-            basis,
-            vring.number,
-        );
-        vring.number += 1;
-        let change = &common.config.change;
-        vring.pace.changed(change, self.backend, common.now_ns);
-        match mode {
-            Mode::Act => vring.holder.set(plan.to),
-            Mode::Advise => vring.advised = Some(plan.to),
-        }
-        Some(decision)
     }
 }

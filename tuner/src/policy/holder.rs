@@ -1,4 +1,9 @@
-//! Who holds a knob: we, or an administrator.
+//! One knob: who holds it, we or an administrator, and what was decided on it.
+
+use super::Mode;
+use super::decision::{Basis, Decision, Knob};
+use super::look::PairKey;
+use super::pair::Plan;
 
 /// Values of ours that may still be on their way, at most.
 const UNSEEN: usize = 8;
@@ -14,6 +19,12 @@ pub(super) struct Holder {
     /// Set by us and not seen yet, oldest first.
     unseen: Vec<u32>,
     aside: bool,
+    /// Decisions so far.
+    number: u64,
+    /// What was advised and not done, where nothing is set.
+    advised: Option<u32>,
+    /// Changes in a row that were not made.
+    failures: i32,
 }
 
 /// What a new reading means.
@@ -21,6 +32,8 @@ pub(super) struct Holder {
 pub(super) enum Reading {
     /// Nothing new.
     Expected,
+    /// What we set is there.
+    Ours,
     /// Somebody else set it, where we thought this was set.
     Foreign(u32),
 }
@@ -36,7 +49,8 @@ impl Holder {
         }
         if let Some(at) = self.unseen.iter().position(|ours| *ours == value) {
             self.unseen.drain(..=at);
-            return Reading::Expected;
+            self.failures = 0;
+            return Reading::Ours;
         }
         let ours = self.unseen.last().copied().unwrap_or(before);
         self.unseen.clear();
@@ -51,6 +65,31 @@ impl Holder {
         self.unseen.last().copied().or(self.seen)
     }
 
+    /// Makes a plan a decision. `None` for what was advised already.
+    pub(super) fn decide(
+        &mut self,
+        mode: Mode,
+        what: (&str, PairKey, Knob),
+        (plan, basis): (Plan, Basis),
+    ) -> Option<Decision> {
+        let from = self.value()?;
+        if mode == Mode::Advise && self.advised == Some(plan.to) {
+            return None;
+        }
+        let decision = Decision::new(what, (from, plan.to), plan.reason, basis, self.number);
+        self.number += 1;
+        match mode {
+            Mode::Act => self.set(plan.to),
+            Mode::Advise => self.advised = Some(plan.to),
+        }
+        Some(decision)
+    }
+
+    /// There is nothing to change: earlier advice does not stand any more.
+    pub(super) fn settled(&mut self) {
+        self.advised = None;
+    }
+
     /// We set it.
     pub(super) fn set(&mut self, value: u32) {
         if self.unseen.len() == UNSEEN {
@@ -62,6 +101,16 @@ impl Holder {
     /// The last change was not made after all.
     pub(super) fn failed(&mut self) {
         self.unseen.pop();
+        self.failures = (self.failures + 1).min(10);
+    }
+
+    /// So many seconds have to pass since the last change, because such changes
+    /// have failed: 2, then twice as long each time, up to 1024.
+    pub(super) fn retry_s(&self) -> f64 {
+        match self.failures {
+            0 => 0.0,
+            failures => 2f64.powi(failures),
+        }
     }
 
     /// Whether it is somebody else's.
@@ -87,9 +136,9 @@ mod tests {
         assert_eq!(holder.read(0), Reading::Expected);
         holder.set(75);
         assert_eq!(holder.value(), Some(75));
-        assert_eq!(holder.read(50), Reading::Expected);
+        assert_eq!(holder.read(50), Reading::Ours);
         assert_eq!(holder.value(), Some(75));
-        assert_eq!(holder.read(75), Reading::Expected);
+        assert_eq!(holder.read(75), Reading::Ours);
         assert_eq!(holder.read(75), Reading::Expected);
         assert!(!holder.is_aside());
     }
@@ -133,5 +182,23 @@ mod tests {
         holder.failed();
         assert_eq!(holder.value(), Some(0));
         assert_eq!(holder.read(50), Reading::Foreign(0));
+    }
+
+    #[test]
+    fn what_fails_again_and_again_is_tried_ever_more_rarely() {
+        let mut holder = Holder::default();
+        holder.read(0);
+        assert_eq!(holder.retry_s(), 0.0);
+        let mut waits = Vec::new();
+        for _ in 0..12 {
+            holder.set(50);
+            holder.failed();
+            waits.push(holder.retry_s());
+        }
+        assert_eq!(waits[..3], [2.0, 4.0, 8.0]);
+        assert_eq!(waits[9..], [1024.0; 3]);
+        holder.set(50);
+        holder.read(50);
+        assert_eq!(holder.retry_s(), 0.0);
     }
 }

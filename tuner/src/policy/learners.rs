@@ -36,6 +36,8 @@ pub(super) struct Terms {
     pub(super) bounds: Bounds,
     /// What a change costs, in nanoseconds.
     pub(super) change_ns: f64,
+    /// Part of the cost that a change has to save.
+    pub(super) min_gain: f64,
     /// Usual time between two looks, in seconds.
     pub(super) look_s: f64,
 }
@@ -260,7 +262,7 @@ fn better(grid: &Grid, config: &Busyloop, curve: &Curve, set: u32, terms: &Terms
     let gain = curve.difference(grid, old, new, terms.wake_ns);
     let cost = curve.price(grid, old).cost_ns(terms.wake_ns) / curve.gaps();
     let clear =
-        gain.mean_ns > config.min_gain * cost && gain.mean_ns > config.confidence * gain.error_ns;
+        gain.mean_ns > terms.min_gain * cost && gain.mean_ns > config.confidence * gain.error_ns;
     if clear { best } else { kept }
 }
 

@@ -13,6 +13,7 @@ fn terms(wake_us: u64) -> Terms {
         wake_ns: (wake_us * UNIT_NS) as f64,
         bounds: Bounds { min: 0, max: 400 },
         change_ns: 20_000.0,
+        min_gain: 0.01,
         look_s: LOOK_S,
     }
 }

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use serde::Serialize;
-use tuner_common::hist::BATCH_BUCKETS;
 
 use crate::model::TimeHistogram;
 
@@ -142,8 +141,8 @@ pub struct VringLook {
     pub wake_wait_ns: Option<u64>,
     /// Time spun, in nanoseconds.
     pub spin_ns: Option<u64>,
-    /// Batches by size, in buckets of [`tuner_common::hist::batch_bucket`].
-    pub batches: Option<Box<[u64; BATCH_BUCKETS]>>,
+    /// Batches handed over.
+    pub batches: Option<u64>,
     /// Events known to be missing from the figures above.
     pub missed: u64,
 }

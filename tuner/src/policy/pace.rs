@@ -12,8 +12,15 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Whether it may change now.
-    pub(super) fn allows(&self, config: &Change, backend: Backend, now_ns: u64) -> bool {
+    /// Whether it may change now, where so many seconds have to pass besides
+    /// because changes have failed.
+    pub(super) fn allows(
+        &self,
+        config: &Change,
+        backend: Backend,
+        now_ns: u64,
+        retry_s: f64,
+    ) -> bool {
         let Some((dwell_ms, per_minute)) = limits(config, backend) else {
             return false;
         };
@@ -21,7 +28,8 @@ impl Pace {
             return true;
         };
         let since_ns = now_ns.saturating_sub(last_ns);
-        since_ns as f64 >= dwell_ms * 1e6 && self.used(per_minute, now_ns) + 1.0 <= per_minute
+        let least_ns = f64::max(dwell_ms * 1e6, retry_s * 1e9);
+        since_ns as f64 >= least_ns && self.used(per_minute, now_ns) + 1.0 <= per_minute
     }
 
     /// It changed.
@@ -54,6 +62,14 @@ pub(super) fn cost_ns(config: &Change, backend: Backend) -> f64 {
     }
 }
 
+/// Part of the cost that a change has to save.
+pub(super) fn min_gain(config: &Change, backend: Backend) -> f64 {
+    match backend {
+        Backend::Module => config.module_min_gain,
+        Backend::Inject | Backend::None => config.inject_min_gain,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,12 +79,14 @@ mod tests {
     #[test]
     fn nothing_changes_within_the_dwell() {
         let (config, mut pace) = (Change::default(), Pace::default());
-        assert!(pace.allows(&config, Backend::Inject, 0));
+        assert!(pace.allows(&config, Backend::Inject, 0, 0.0));
         pace.changed(&config, Backend::Inject, 0);
-        assert!(!pace.allows(&config, Backend::Inject, SECOND - 1));
-        assert!(pace.allows(&config, Backend::Inject, SECOND));
-        assert!(pace.allows(&config, Backend::Module, SECOND / 100));
-        assert!(!pace.allows(&config, Backend::None, 10 * SECOND));
+        assert!(!pace.allows(&config, Backend::Inject, SECOND - 1, 0.0));
+        assert!(pace.allows(&config, Backend::Inject, SECOND, 0.0));
+        assert!(pace.allows(&config, Backend::Module, SECOND / 100, 0.0));
+        assert!(!pace.allows(&config, Backend::None, 10 * SECOND, 0.0));
+        assert!(!pace.allows(&config, Backend::Module, SECOND, 2.0));
+        assert!(pace.allows(&config, Backend::Module, 2 * SECOND, 2.0));
     }
 
     #[test]
@@ -76,7 +94,7 @@ mod tests {
         let (config, mut pace) = (Change::default(), Pace::default());
         let mut changes = 0;
         for second in 0..600 {
-            if pace.allows(&config, Backend::Inject, second * SECOND) {
+            if pace.allows(&config, Backend::Inject, second * SECOND, 0.0) {
                 pace.changed(&config, Backend::Inject, second * SECOND);
                 changes += 1;
             }

@@ -1,5 +1,6 @@
 //! What is remembered of one queue pair.
 
+use super::batching::Batching;
 use super::config::Config;
 use super::guard::{Ban, Guard};
 use super::holder::{Holder, Reading};
@@ -19,10 +20,6 @@ pub(super) struct Vring {
     pub(super) learners: Learners,
     pub(super) holder: Holder,
     pub(super) pace: Pace,
-    /// Decisions so far.
-    pub(super) number: u64,
-    /// What was advised and not done, where nothing is set.
-    pub(super) advised: Option<u32>,
     /// Whether this look's gaps are known and whole.
     pub(super) whole: bool,
     /// What a wake-up is worth, in nanoseconds.
@@ -36,6 +33,7 @@ pub(super) struct Pair {
     pub(super) rule: Rule,
     pub(super) backend: Backend,
     pub(super) vrings: [Vring; 2],
+    pub(super) batching: Batching,
     pub(super) worth: Worth,
     pub(super) guard: Guard,
     pub(super) verify: Verify,
@@ -45,6 +43,8 @@ pub(super) struct Pair {
     pub(super) rests: bool,
     /// Time to the next look, in milliseconds, while little is known.
     pub(super) first_ms: f64,
+    /// The same, while it loses by being looked at too seldom.
+    pub(super) quick_ms: Option<f64>,
 }
 
 /// What is to be set, and why.
@@ -62,6 +62,8 @@ pub(super) struct Common<'a> {
     pub(super) now_ns: u64,
     /// What spinning is dearer by because of the budget, 1 or more.
     pub(super) spin_price: f64,
+    /// Whether anybody may spin more than before.
+    pub(super) may_raise: bool,
 }
 
 impl Pair {
@@ -71,8 +73,6 @@ impl Pair {
             learners: Learners::new(grid, &config.busyloop, look.vring(direction).timeout),
             holder: Holder::default(),
             pace: Pace::default(),
-            number: 0,
-            advised: None,
             whole: false,
             wake_ns: 0.0,
         };
@@ -81,12 +81,14 @@ impl Pair {
             rule: Rule::of(config, &look.vm),
             backend: look.backend,
             vrings: Direction::ALL.map(vring),
+            batching: Batching::new(&config.batching),
             worth: Worth::default(),
             guard: Guard::default(),
             verify: Verify::new(grid),
             back: None,
             rests: false,
             first_ms: config.look.first_ms,
+            quick_ms: None,
         }
     }
 
@@ -113,6 +115,12 @@ impl Pair {
         self.worth.add(&config.wake, pair);
         self.guard
             .add(&config.guard, &pair.worker, (look.at_ns, seconds, look_s));
+        self.batching.add(&config.batching, pair, look.lost > 0);
+        if let Some(cap) = pair.tx_batched
+            && let Reading::Foreign(ours) = self.batching.holder.read(cap)
+        {
+            notices.push(self.aside(pair, Knob::TxBatched, ours, cap));
+        }
         let mut curves: [Option<Curve>; 2] = [None, None];
         for direction in Direction::ALL {
             let at = direction as usize;
@@ -120,15 +128,7 @@ impl Pair {
             self.vrings[at].wake_ns = self.worth.of(&config.wake, &self.rule.profile, direction);
             let terms = self.terms(common, direction);
             let vring = &mut self.vrings[at];
-            if let Reading::Foreign(ours) = vring.holder.read(seen.timeout) {
-                notices.push(Notice::SteppedAside {
-                    vm: self.vm.clone(),
-                    pair: pair.key,
-                    knob: Knob::busyloop(direction),
-                    ours,
-                    theirs: seen.timeout,
-                });
-            }
+            let reading = vring.holder.read(seen.timeout);
             let whole = look.lost == 0 && seen.missed == 0;
             let gaps = seen.gaps.as_ref().filter(|_| whole);
             vring.whole = gaps.is_some();
@@ -137,6 +137,10 @@ impl Pair {
                 let with = (grid, &config.busyloop);
                 vring.learners.add(with, &curve, seconds, &terms);
                 curves[at] = Some(curve);
+            }
+            if let Reading::Foreign(ours) = reading {
+                let knob = Knob::busyloop(direction);
+                notices.push(self.aside(pair, knob, ours, seen.timeout));
             }
         }
         let [rx, tx] = &curves;
@@ -151,12 +155,23 @@ impl Pair {
         self.rests = self.verify.rests(&config.verify, look.at_ns, recent);
     }
 
+    fn aside(&self, pair: &PairLook, knob: Knob, ours: u32, theirs: u32) -> Notice {
+        Notice::SteppedAside {
+            vm: self.vm.clone(),
+            pair: pair.key,
+            knob,
+            ours,
+            theirs,
+        }
+    }
+
     /// What choosing depends on now.
     pub(super) fn terms(&self, common: &Common<'_>, direction: Direction) -> Terms {
         Terms {
             wake_ns: self.vrings[direction as usize].wake_ns / common.spin_price,
             bounds: self.rule.profile.timeout,
             change_ns: pace::cost_ns(&common.config.change, self.backend),
+            min_gain: pace::min_gain(&common.config.change, self.backend),
             look_s: self.look_s(common.config),
         }
     }
@@ -170,10 +185,13 @@ impl Pair {
     pub(super) fn may_change(&self, common: &Common<'_>, direction: Direction) -> bool {
         let vring = &self.vrings[direction as usize];
         let change = &common.config.change;
+        let retry_s = vring.holder.retry_s();
         common.config.busyloop.enabled
             && !self.rule.exclude
             && !vring.holder.is_aside()
-            && vring.pace.allows(change, self.backend, common.now_ns)
+            && vring
+                .pace
+                .allows(change, self.backend, common.now_ns, retry_s)
     }
 
     /// What is to be set where a timeout may be changed: what is set already, or
@@ -198,7 +216,8 @@ impl Pair {
             return None;
         }
         // Where the budget is short, what was before may be more than it allows.
-        if let Some(back) = self.back.filter(|_| common.spin_price <= 1.0) {
+        let unlimited = common.spin_price <= 1.0 && common.may_raise;
+        if let Some(back) = self.back.filter(|_| unlimited) {
             return plan(back.old[direction as usize], Reason::WentBack);
         }
         if self.rests && common.spin_price <= 1.0 {
@@ -210,6 +229,10 @@ impl Pair {
             vring.learners.choose(common.grid, busyloop, set, &terms)
         };
         let to = choose(common);
+        let spins = |timeout| self.spin_share(common.grid, direction, timeout);
+        if !common.may_raise && spins(to) > spins(set) {
+            return None;
+        }
         let free = Common {
             spin_price: 1.0,
             ..*common
@@ -219,6 +242,30 @@ impl Pair {
         } else {
             plan(to, Reason::Cheapest(vring.learners.way()))
         }
+    }
+
+    /// Forgets what was learnt, as it was for other candidates.
+    pub(super) fn learn_anew(&mut self, config: &Config, grid: &Grid) {
+        for vring in &mut self.vrings {
+            let set = vring.holder.value().unwrap_or(0);
+            vring.learners = Learners::new(grid, &config.busyloop, set);
+        }
+        self.verify = Verify::new(grid);
+        self.back = None;
+        self.first_ms = config.look.first_ms;
+    }
+
+    /// Whether there are too few gaps of either vring to choose by.
+    pub(super) fn is_new(&self, config: &Config) -> bool {
+        let mut vrings = self.vrings.iter();
+        vrings.all(|vring| vring.learners.is_new(&config.busyloop))
+    }
+
+    /// What both vrings lose by being looked at as seldom as usual, as a share of
+    /// one core.
+    pub(super) fn lost_share(&self) -> f64 {
+        let each = self.vrings.iter().map(|vring| vring.learners.lost_share());
+        each.sum()
     }
 
     /// CPU time that a timeout would spin away, as a share of one core, by the

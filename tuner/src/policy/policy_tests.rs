@@ -153,15 +153,18 @@ fn an_administrators_change_is_respected_and_said_once() {
 }
 
 #[test]
-fn what_could_not_be_set_is_decided_again() {
+fn what_could_not_be_set_is_decided_again_but_not_at_once() {
     let mut policy = policy(|_| {});
     let first = policy
         .look(&look(1, vec![pair(1, 0, &[(60, 1000)])]))
         .decisions;
     policy.failed(&first[0]);
-    let second = policy
-        .look(&look(2, vec![pair(1, 0, &[(60, 1000)])]))
-        .decisions;
+    let mut second = Vec::new();
+    for number in 2..=21 {
+        assert_eq!(second, [], "too soon");
+        let outcome = policy.look(&look(number, vec![pair(1, 0, &[(60, 1000)])]));
+        second = outcome.decisions;
+    }
     assert_eq!(second[0].to, first[0].to);
     assert_ne!(second[0].id, first[0].id);
 }
@@ -179,6 +182,87 @@ fn advice_is_given_once_and_changes_nothing() {
     assert_eq!(said.len(), 1);
     // Somebody follows it: that is no reason to step aside for good.
     assert_eq!(said[0].to, 75);
+}
+
+#[test]
+fn advice_is_given_too_where_nothing_could_set_it() {
+    let config = policy(|_| {}).config;
+    let mut policy = Policy::new(config, Mode::Advise).unwrap();
+    let mut said = Vec::new();
+    for number in 1..20 {
+        let mut pair = pair(1, 0, &[(60, 1000)]);
+        pair.backend = Backend::None;
+        said.extend(policy.look(&look(number, vec![pair])).decisions);
+    }
+    assert_eq!(said.len(), 1);
+}
+
+#[test]
+fn another_configuration_keeps_what_was_learnt() {
+    let mut policy = policy(|_| {});
+    run(&mut policy, 10, &[(60, 1000)]);
+    let mut config = policy.config.clone();
+    config.overrides = vec![Override {
+        vm: "vm1".to_owned(),
+        pin_busyloop_rx: Some(33),
+        ..Override::default()
+    }];
+    policy.reconfigure(config.clone()).unwrap();
+    let outcome = policy.look(&look(11, vec![pair(1, 75, &[(60, 1000)])]));
+    assert_eq!(outcome.decisions[0].to, 33);
+    assert_eq!(outcome.notices, []);
+    // With other candidates it learns anew, and still knows what it set.
+    config.overrides.clear();
+    config.busyloop.candidates = vec![0, 62, 90];
+    policy.reconfigure(config.clone()).unwrap();
+    let outcome = policy.look(&look(12, vec![pair(1, 33, &[(60, 1000)])]));
+    assert_eq!(outcome.decisions[0].to, 62);
+    assert_eq!(outcome.notices, []);
+    config.busyloop.candidates.clear();
+    assert!(policy.reconfigure(config).is_err());
+    assert_eq!(policy.config.busyloop.candidates, [0, 62, 90]);
+}
+
+#[test]
+fn at_a_look_at_some_nobody_spins_more_than_the_budget_leaves() {
+    let mut policy = policy(|c| c.budget.spin_cores = Some(0.7));
+    let full = |set| vec![pair(1, set, &[(60, 1000)]), pair(2, 0, &[])];
+    policy.look(&look(1, full(0)));
+    policy.look(&look(2, full(75)));
+    assert!(policy.predicted_spin_cores() > 0.5);
+    for number in 3..20 {
+        let mut partial = look(number, vec![pair(2, 0, &[(60, 1000)])]);
+        partial.complete = false;
+        assert_eq!(policy.look(&partial).decisions, []);
+        assert!(policy.predicted_spin_cores() <= 0.7);
+    }
+}
+
+#[test]
+fn only_so_many_pairs_are_looked_at_more_often() {
+    let mut policy = policy(|c| c.look.quick_pairs = 2);
+    let mut set = BTreeMap::new();
+    let mut again = Vec::new();
+    for number in 1..200 {
+        let turn = number / 5 % 2 == 0;
+        let pairs = (0..5)
+            .map(|vm| {
+                let at = set.get(&key(vm)).copied().unwrap_or(0);
+                // The fifth has the same traffic all the time.
+                let short = turn || vm == 4;
+                pair(vm, at, if short { &[(60, 1000)] } else { &[(2_000, 50)] })
+            })
+            .collect();
+        let outcome = policy.look(&look(number, pairs));
+        for decision in outcome.decisions {
+            set.insert(decision.pair, decision.to);
+        }
+        again = outcome.again;
+    }
+    assert_eq!(again.len(), 2, "{again:?}");
+    for (pair, ms) in again {
+        assert!(pair != key(4) && (2.0..100.0).contains(&ms), "{pair} {ms}");
+    }
 }
 
 #[test]

@@ -21,16 +21,29 @@ pub(super) struct Rule {
     pub(super) pin_batched: Option<u32>,
 }
 
+/// The first override that fits.
+fn exception<'a>(config: &'a Config, vm: &str) -> Option<&'a Override> {
+    let mut all = config.overrides.iter();
+    all.find(|exception| pattern::fits(&exception.vm, vm))
+}
+
 impl Rule {
     /// For the VM of this name.
     pub(super) fn of(config: &Config, vm: &str) -> Self {
         let none = Override::default();
-        let exception = config
-            .overrides
-            .iter()
-            .find(|exception| pattern::fits(&exception.vm, vm))
-            .unwrap_or(&none);
+        let exception = exception(config, vm).unwrap_or(&none);
         let name = exception.profile.unwrap_or(config.profile);
+        Self::with(config, exception, name)
+    }
+
+    /// For the VM of this name, were it under that profile.
+    pub(super) fn under(config: &Config, vm: &str, name: ProfileName) -> Self {
+        let none = Override::default();
+        let exception = exception(config, vm).unwrap_or(&none);
+        Self::with(config, exception, name)
+    }
+
+    fn with(config: &Config, exception: &Override, name: ProfileName) -> Self {
         let mut profile = config.profiles.get(name).clone();
         profile.wake_us = exception.wake_us.or(profile.wake_us);
         profile.timeout = exception.timeout.unwrap_or(profile.timeout);

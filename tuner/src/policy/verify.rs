@@ -11,6 +11,9 @@ use super::look::{Direction, PairLook};
 use crate::model::cost::HalfLife;
 use crate::model::{Curve, Grid};
 
+/// Fewer gaps tell nothing.
+const FEW: f64 = 30.0;
+
 /// What is measured while nothing changes.
 #[derive(Clone, Debug)]
 struct Spell {
@@ -43,12 +46,15 @@ impl Spell {
     /// The variance of the cost of a packet, relative to its square: of what the
     /// gaps cost where the worker spins, and of how many packets a gap brings.
     /// Gaps are taken to be exponential and packets to come in groups of any
-    /// size, which is more than most traffic varies.
-    fn variance(&self) -> f64 {
+    /// size, which is more than most traffic varies. Too few gaps tell nothing.
+    fn variance(&self) -> Option<f64> {
         let gaps: f64 = self.gaps.iter().map(Curve::gaps).sum();
+        if gaps < FEW || self.cost_ns <= 0.0 {
+            return None;
+        }
         let beyond_one = (self.packets / gaps - 1.0).max(0.0);
         let groups = beyond_one / (1.0 + beyond_one);
-        (self.spin_ns / self.cost_ns + groups) / gaps
+        Some((self.spin_ns / self.cost_ns + groups) / gaps)
     }
 
     fn is_enough(&self, config: &Config) -> bool {
@@ -181,8 +187,11 @@ impl Verify {
             return None;
         }
         let (before_ns, after_ns) = (trial.before.packet_ns(), spell.packet_ns());
-        let chance = (trial.before.variance() + spell.variance()).sqrt();
-        let sure = config.confidence * chance * before_ns;
+        let Some((before, after)) = trial.before.variance().zip(spell.variance()) else {
+            self.trial = None;
+            return None;
+        };
+        let sure = config.confidence * (before + after).sqrt() * before_ns;
         let most_ns = before_ns * (1.0 + config.tolerance);
         if after_ns <= most_ns + sure {
             // It is well, or nothing more can be learnt about it.
@@ -216,7 +225,7 @@ impl Verify {
             return false;
         };
         let other = rest.gaps.iter().zip(recent).any(|(then, now)| {
-            let enough = then.gaps() >= 30.0 && now.gaps() >= 30.0;
+            let enough = then.gaps() >= FEW && now.gaps() >= FEW;
             enough && then.distance(now) > 2.0 * config.distance
         });
         if now_ns >= rest.until_ns || other {

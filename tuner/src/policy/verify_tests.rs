@@ -203,3 +203,24 @@ fn a_look_with_a_degraded_figure_is_left_out() {
     }
     assert_eq!(bench.verify.spell.looks, 0);
 }
+
+#[test]
+fn packets_without_gaps_are_no_verdict() {
+    let mut bench = Bench::new();
+    bench.looks(10, 60, 10_000);
+    bench.changed();
+    let none = Curve::new(&bench.grid);
+    for _ in 0..10 {
+        let rx = VringLook {
+            packets: 200,
+            spin_ns: Some(0),
+            wakes: Some(200),
+            ..VringLook::default()
+        };
+        bench
+            .verify
+            .add(&look(rx), [Some(&none), Some(&none)], WAKE_NS, 0.1);
+        let verdict = bench.verify.judge(&bench.config, 0, [50, 0], OPEN);
+        assert_eq!(verdict, None);
+    }
+}

@@ -9,13 +9,28 @@ use super::profile::Profile;
 use crate::model::cost::{Average, HalfLife};
 use crate::model::curve::UNIT_NS;
 
+/// An average that stays known once it was: a worker that spins is hardly woken
+/// any more, and what a wake-up costs is no other for that.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    average: Average,
+    last: Option<f64>,
+}
+
+impl Known {
+    fn add(&mut self, sum: u64, count: u64, remains: f64, enough: f64) {
+        self.average.add(sum as f64, count as f64, remains);
+        self.last = self.average.of_at_least(enough).or(self.last);
+    }
+}
+
 /// What the wake-ups of one pair are worth.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Worth {
     /// CPU time beside the handlers, per wake-up.
-    overhead: Average,
+    overhead: Known,
     /// Waiting, per wake-up.
-    latency: [Average; 2],
+    latency: [Known; 2],
     /// What is reckoned with, in nanoseconds.
     used: [Option<f64>; 2],
 }
@@ -31,12 +46,12 @@ impl Worth {
         let wakes = look.rx.wakes.zip(look.tx.wakes).map(|(rx, tx)| rx + tx);
         if let (Some(cpu), Some(wakes)) = (look.worker.cpu_ns, wakes) {
             let beside = cpu.saturating_sub(look.rx.run_ns + look.tx.run_ns);
-            self.overhead.add(beside as f64, wakes as f64, remains);
+            self.overhead.add(beside, wakes, remains, config.min_wakes);
         }
         for (direction, latency) in Direction::ALL.into_iter().zip(&mut self.latency) {
             let vring = look.vring(direction);
             if let (Some(wait), Some(wakes)) = (vring.wake_wait_ns, vring.wakes) {
-                latency.add(wait as f64, wakes as f64, remains);
+                latency.add(wait, wakes, remains, config.min_wakes);
             }
         }
     }
@@ -44,17 +59,14 @@ impl Worth {
     /// What a wake-up of a direction is worth, in nanoseconds: a multiple of the
     /// kernel's unit, so that a timeout can be just that.
     pub(super) fn of(&mut self, config: &Wake, profile: &Profile, direction: Direction) -> f64 {
-        let now = match profile.wake_us {
-            Some(fixed) => fixed * 1e3,
-            None => self.reckon(config, profile, direction),
-        };
+        if let Some(fixed) = profile.wake_us {
+            return whole_units(fixed * 1e3);
+        }
+        let now = self.reckon(config, profile, direction);
         let used = &mut self.used[direction as usize];
         match used {
             Some(used) if (now - *used).abs() <= config.step * *used => *used,
-            _ => {
-                let unit = UNIT_NS as f64;
-                *used.insert((now / unit).round().max(1.0) * unit)
-            }
+            _ => *used.insert(whole_units(now)),
         }
     }
 
@@ -63,13 +75,19 @@ impl Worth {
             Direction::Rx => config.rx_kick_us,
             Direction::Tx => config.tx_kick_us,
         };
-        let worker = self.overhead.of_at_least(config.min_wakes);
-        let latency = self.latency[direction as usize].of_at_least(config.min_wakes);
+        let worker = self.overhead.last;
+        let latency = self.latency[direction as usize].last;
         let known = |measured: Option<f64>, assumed_us: f64| measured.unwrap_or(assumed_us * 1e3);
         known(worker, config.worker_us)
             + kick * 1e3
             + known(latency, config.latency_us) * profile.latency_price
     }
+}
+
+/// The nearest multiple of the kernel's unit, but not 0.
+fn whole_units(ns: f64) -> f64 {
+    let unit = UNIT_NS as f64;
+    (ns / unit).round().max(1.0) * unit
 }
 
 #[cfg(test)]
@@ -137,6 +155,13 @@ mod tests {
         let mut missed = look(500, 7, 20);
         missed.rx.missed = 1;
         assert!((worth(&[missed], Direction::Tx) - 48.0).abs() < 0.6);
+    }
+
+    #[test]
+    fn what_was_measured_stays_known_while_there_are_no_wake_ups() {
+        let mut looks = vec![look(500, 7, 20)];
+        looks.extend(std::iter::repeat_n(look(0, 0, 0), 3600));
+        assert!((worth(&looks, Direction::Tx) - 90.0).abs() < 0.6);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A model of vhost queue pairs, event by event, on which policies are compared.
 //! Nothing here touches the kernel.
 
+pub mod day;
 mod flow;
 mod machine;
 mod random;

@@ -35,6 +35,26 @@ impl Random {
         // 1 - unit is never 0, so the logarithm is finite.
         -(1.0 - self.unit()).ln() * mean
     }
+
+    /// Events that are to be expected so often, as a Poisson process has them.
+    pub(super) fn events(&mut self, expected: f64) -> u64 {
+        if expected <= 0.0 {
+            return 0;
+        }
+        if expected > 30.0 {
+            // Near enough to the normal distribution, here by the sum of three
+            // even numbers.
+            let normal = 2.0 * (self.unit() + self.unit() + self.unit() - 1.5);
+            return (expected + expected.sqrt() * normal).round().max(0.0) as u64;
+        }
+        let floor = (-expected).exp();
+        let (mut product, mut events) = (self.unit(), 0);
+        while product > floor {
+            product *= self.unit();
+            events += 1;
+        }
+        events
+    }
 }
 
 #[cfg(test)]
@@ -61,5 +81,12 @@ mod tests {
         assert!((mean(&mut || random.exponential(50.0)) - 50.0).abs() < 0.5);
         let mut random = Random::new(2);
         assert!((mean(&mut || random.between(10.0, 20.0)) - 15.0).abs() < 0.05);
+        for expected in [0.0, 0.3, 5.0, 400.0] {
+            let got = mean(&mut || random.events(expected) as f64);
+            assert!(
+                (got - expected).abs() <= 0.01 * expected + 0.01,
+                "{expected}: {got}"
+            );
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! What is counted, as the eBPF programs count it.
 
-use tuner_common::hist::{BATCH_BUCKETS, batch_bucket, time_bucket};
+use tuner_common::hist::time_bucket;
 
 use crate::model::TimeHistogram;
 use crate::policy::VringLook;
 
 /// Counters of one vring since they were taken last.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     pub(super) gaps: TimeHistogram,
     pub(super) packets: u64,
@@ -14,21 +14,9 @@ pub(super) struct Tally {
     pub(super) wakes: u64,
     pub(super) wake_wait_ns: u64,
     pub(super) spin_ns: u64,
-    batches: Box<[u64; BATCH_BUCKETS]>,
-}
-
-impl Default for Tally {
-    fn default() -> Self {
-        Self {
-            gaps: TimeHistogram::default(),
-            packets: 0,
-            run_ns: 0,
-            wakes: 0,
-            wake_wait_ns: 0,
-            spin_ns: 0,
-            batches: Box::new([0; BATCH_BUCKETS]),
-        }
-    }
+    pub(super) batches: u64,
+    /// Packets of the largest.
+    pub(super) largest: u64,
 }
 
 impl Tally {
@@ -39,7 +27,8 @@ impl Tally {
 
     /// A batch was handed over.
     pub(super) fn batch(&mut self, packets: u64) {
-        self.batches[batch_bucket(packets)] += 1;
+        self.batches += 1;
+        self.largest = self.largest.max(packets);
     }
 
     /// As the policy sees it.

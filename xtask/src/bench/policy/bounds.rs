@@ -196,7 +196,6 @@ mod tests {
             changes: 0,
             late_changes: 0,
             looks: 0,
-            look_cost_ns: None,
         }
     }
 

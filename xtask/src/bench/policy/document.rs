@@ -41,7 +41,6 @@ pub(super) struct Row {
     pub(super) changes: u64,
     pub(super) late_changes: u64,
     pub(super) looks: u64,
-    pub(super) look_cost_ns: Option<f64>,
 }
 
 impl Workload {

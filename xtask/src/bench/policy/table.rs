@@ -61,11 +61,3 @@ fn line(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
         ours(row.looks)
     )
 }
-
-/// What a look at a pair costs the policy itself, in nanoseconds: the most, over
-/// all workloads.
-pub(super) fn look_cost_ns(workloads: &[Workload]) -> Option<f64> {
-    let rows = workloads.iter().flat_map(|workload| &workload.rows);
-    rows.filter_map(|row| row.look_cost_ns)
-        .max_by(f64::total_cmp)
-}
